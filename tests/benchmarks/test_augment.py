@@ -12,23 +12,23 @@ GAINS = {"file": (0.03, 0.04, 0.035), "on the fly": (0.05, -0.06, 0.01)}
 
 
 def rows(seeds: int = 3) -> list[dict[str, Any]]:
-    study, made = augment.STUDIES["reviews"], []
+    study, commands = augment.STUDIES["reviews"], []
     for arm in augment.ARMS:
         for seed in range(1, seeds + 1):
             score = PLAIN[seed] + (GAINS[arm][seed - 1] if arm != "plain" else 0.0)
-            made.append({
+            commands.append({
                 "task": "reviews", "arm": arm, "size": 100, "seed": seed, "examples": 100,
                 "rows": 1700 if arm == "file" else 100, "share": 0.05, "copies": 16,
                 "scores": {"accuracy": score},
                 "settings": study.settings(arm, 100, seed, "x"),
             })  # fmt: skip
-    return made
+    return commands
 
 
 def test_gains_are_differences_of_the_same_seeds() -> None:
-    (found,) = augment.compared(list(reversed(rows())))
-    assert found["gains"]["file"] == pytest.approx(GAINS["file"])
-    assert found["gains"]["on the fly"] == pytest.approx(GAINS["on the fly"])
+    (row,) = augment.compared(list(reversed(rows())))
+    assert row["gains"]["file"] == pytest.approx(GAINS["file"])
+    assert row["gains"]["on the fly"] == pytest.approx(GAINS["on the fly"])
     missing = [r for r in rows() if (r["arm"], r["seed"]) != ("file", 2)]
     assert augment.compared(missing)[0]["seeds"] == 2
     assert augment.compared([r for r in rows() if r["arm"] == "plain"]) == []
@@ -48,10 +48,10 @@ def test_what_is_said() -> None:
 
 
 def test_a_file_that_is_read_whole() -> None:
-    made = rows()
-    for row in made:
+    rows_of_cells = rows()
+    for row in rows_of_cells:
         row["rows"] = 400
-    assert "less than once" not in augment.section(made)
+    assert "less than once" not in augment.section(rows_of_cells)
 
 
 def test_a_cell_of_other_synonyms_is_another() -> None:

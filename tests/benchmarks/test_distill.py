@@ -40,6 +40,6 @@ def test_misses_are_said() -> None:
 
 
 def test_a_cell_depends_on_all_that_the_student_learns_by() -> None:
-    found = settings_of(TASKS[NAMES[0]], 1, "fp32", 10)
-    assert found != settings_of(TASKS[NAMES[0]], 1, "fp32", 9)
-    assert {"student", "words", "losses", "student_rate"} <= set(found)
+    settings = settings_of(TASKS[NAMES[0]], 1, "fp32", 10)
+    assert settings != settings_of(TASKS[NAMES[0]], 1, "fp32", 9)
+    assert {"student", "words", "losses", "student_rate"} <= set(settings)

@@ -48,16 +48,18 @@ def test_words_without_tokens_shift_no_tag() -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
     words = ("we", "\u200b", "love", "Reykjavik", "\ufe0f", "today")
     tags = ("O", "O", "O", "B-loc", "O", "O")
-    found = encoded(TASKS["wnut17"], tokenizer, [TaggedExample(words, tags)], LABELS)
-    begun = [word for word in found.firsts[0] if word is not None]
+    batch = encoded(TASKS["wnut17"], tokenizer, [TaggedExample(words, tags)], LABELS)
+    begun = [word for word in batch.firsts[0] if word is not None]
     assert begun == [0, 2, 3, 5]
-    labels = [-100 if word is None else LABELS.index(tags[word]) for word in found.firsts[0]]
-    assert found.rows[0]["labels"] == labels
+    labels = [-100 if word is None else LABELS.index(tags[word]) for word in batch.firsts[0]]
+    assert batch.rows[0]["labels"] == labels
     logits = np.full((1, len(labels) + 3, 3), -100.0)  # padded as the Trainer pads
-    for place, word in enumerate(found.firsts[0]):
+    for place, word in enumerate(batch.firsts[0]):
         logits[0, place, LABELS.index(tags[word]) if word is not None else 2] = 1.0
-    said = answers(TASKS["wnut17"], logits, found.firsts, [TaggedExample(words, tags)], LABELS)
-    assert said == [list(tags)]
+    predictions = answers(
+        TASKS["wnut17"], logits, batch.firsts, [TaggedExample(words, tags)], LABELS
+    )
+    assert predictions == [list(tags)]
 
 
 def test_words_beyond_the_length_are_outside() -> None:
@@ -65,8 +67,8 @@ def test_words_beyond_the_length_are_outside() -> None:
     logits[0, 1, 1] = 1.0
     firsts = [[None, 0, None]]
     examples = [TaggedExample(("Paris", "is", "far"))]
-    said = answers(TASKS["wnut17"], logits, firsts, examples, LABELS)
-    assert said == [["B-loc", "O", "O"]]
+    predictions = answers(TASKS["wnut17"], logits, firsts, examples, LABELS)
+    assert predictions == [["B-loc", "O", "O"]]
 
 
 def test_goals_that_are_missed_are_marked() -> None:
@@ -83,24 +85,24 @@ def test_goals_that_are_missed_are_marked() -> None:
 
 def test_allocators_are_not_mixed() -> None:
     rows = both([0.4, 0.5], [0.4, 0.5], (10, 21)) + both([0.4], [0.4], (10, 18), same=True)
-    found = compared(rows)
-    assert [(row["same_allocator"], row["seeds"], row["ratio"]) for row in found] == [
+    table = compared(rows)
+    assert [(row["same_allocator"], row["seeds"], row["ratio"]) for row in table] == [
         (False, 2, 2.1), (True, 1, 1.8)
     ]  # fmt: skip
     text = section(rows)
     assert "WNUT-17, fp32, same allocator" in text and "keeps the memory it frees" in text
     sides = (("ours", False), ("theirs", False), ("theirs", True))
     settings = [TASKS["wnut17"].settings(side, 1, "fp32", same) for side, same in sides]
-    kept = [each["allocator"] for each in settings]
-    assert kept == ["keeps freed memory", "as it comes", "keeps freed memory"]
+    allocators = [each["allocator"] for each in settings]
+    assert allocators == ["keeps freed memory", "as it comes", "keeps freed memory"]
 
 
 def test_tasks_alone_have_a_row_for_each_precision() -> None:
     rows = [cell("copa", "ours", seed, 0.5 + seed / 100, 9.0) for seed in (1, 2, 3)]
     rows += [cell("copa", "ours", 1, 0.6, 5.0, precision="bf16")]
-    found = alone(rows)
-    assert [line[:2] for line in found] == [["COPA, fp32", "3"], ["COPA, bf16", "1"]]
-    assert found[0][3:] == [TASKS["copa"].how, "accuracy 0.520 ± 0.010"]
+    table = alone(rows)
+    assert [line[:2] for line in table] == [["COPA, fp32", "3"], ["COPA, bf16", "1"]]
+    assert table[0][3:] == [TASKS["copa"].how, "accuracy 0.520 ± 0.010"]
 
 
 def test_a_cell_of_other_hyper_parameters_is_known() -> None:

@@ -8,14 +8,14 @@ from knowledge import KINDS, WAYS, examples, section, tokenizer, world
 def test_the_answer_stands_in_the_graph_alone() -> None:
     every = world(1)
     assert len({creature.name for creature in every}) == len(every) > 100
-    known, made = {creature.name: creature for creature in every}, examples(90, every, 1, "test")
+    known, records = {creature.name: creature for creature in every}, examples(90, every, 1, "test")
     words, answers = tokenizer(), []
     assert all(len(words.encode(name, special=False)) == 2 for name in known)
-    for index, record in enumerate(made):
-        asked = [word for word in record["hypothesis"].split() if word in known]
+    for index, record in enumerate(records):
+        names = [word for word in record["hypothesis"].split() if word in known]
         there = [known[word] for word in record["premise"].split() if word in known]
-        other = next(creature for creature in there if creature.name != asked[0])
-        creature = known[asked[0]]
+        other = next(creature for creature in there if creature.name != names[0])
+        creature = known[names[0]]
         colors = [w for w in record["hypothesis"].split() if w in {c.color for c in every}]
         assert record["label"] == creature.color and creature in there
         wrong = next(color for color in colors if color != creature.color)
@@ -27,7 +27,7 @@ def test_the_answer_stands_in_the_graph_alone() -> None:
         ids = words.encode(f"{record['premise']} {record['hypothesis']}", special=False)
         assert 1 not in ids  # every piece is known
     assert 30 < sum(answers) < 60  # neither the first nor the second is right more often
-    assert made == examples(90, every, 1, "test")
+    assert records == examples(90, every, 1, "test")
 
 
 def test_the_page() -> None:

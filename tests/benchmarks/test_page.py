@@ -41,10 +41,10 @@ def test_cells_of_other_settings_are_left_out(
         row = {"name": name, "settings": settings}
         (tmp_path / f"{name}.json").write_text(json.dumps(row))
     (tmp_path / "bare.json").write_text('{"name": "bare"}')
-    found = cells(tmp_path, lambda row: {"rate": 1} if "rate" in row["settings"] else None)
-    assert [row["name"] for row in found] == ["now"]
-    said = capsys.readouterr().err
-    assert all(f"{name}.json has other settings" in said for name in ("before", "gone", "bare"))
+    rows = cells(tmp_path, lambda row: {"rate": 1} if "rate" in row["settings"] else None)
+    assert [row["name"] for row in rows] == ["now"]
+    printed = capsys.readouterr().err
+    assert all(f"{name}.json has other settings" in printed for name in ("before", "gone", "bare"))
 
 
 def test_how_far_two_means_are_apart() -> None:

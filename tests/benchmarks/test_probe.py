@@ -15,8 +15,8 @@ def spread(*values: float) -> dict[str, Any]:
 
 
 def cell(name: str, trained: list[Values], untrained: list[Values]) -> dict[str, Any]:
-    def figures(given: Values) -> Any:
-        first, second = given if isinstance(given, tuple) else (given, given)
+    def figures(values: Values) -> Any:
+        first, second = values if isinstance(values, tuple) else (values, values)
         own = {"accuracy": spread(first, second), "macro_f1": spread(first, second)}
         if TASKS[name].control:
             own["selectivity"] = spread(0.1, 0.1)
@@ -58,8 +58,8 @@ def test_every_layer_of_every_untrained_model_counts() -> None:
     trained: list[Values] = [0.6, (0.85, 0.95)]
     assert missed(trained, [(0.3, 0.87), 0.8])
     assert not missed(trained, [(0.3, 0.84), 0.8])
-    told = verdict(cell("capital", trained, [(0.3, 0.84), 0.8]))
-    assert "best of the untrained models: 0.840 (layer 0)" in told
+    sentence = verdict(cell("capital", trained, [(0.3, 0.84), 0.8]))
+    assert "best of the untrained models: 0.840 (layer 0)" in sentence
     row = cell("capital", [*trained, 0.99], [(0.3, 0.84), 0.8, 0.99])
     row["layers"][2]["layer"] = "mix"
     assert "best trained layer 1" in verdict(row) and "(missed)" not in verdict(row)
@@ -67,8 +67,8 @@ def test_every_layer_of_every_untrained_model_counts() -> None:
 
 def test_a_cell_says_what_its_limit_is_of() -> None:
     """Of files only what learns is limited; tasks from plain text are made as large as asked."""
-    given = {name: task.settings(3, 0) for name, task in TASKS.items()}
-    assert {name for name, own in given.items() if own.get("limited") == "train"} == {"wnut17"}
+    settings = {name: task.settings(3, 0) for name, task in TASKS.items()}
+    assert {name for name, own in settings.items() if own.get("limited") == "train"} == {"wnut17"}
 
 
 def test_the_page_has_a_table_and_a_panel_for_each_task() -> None:

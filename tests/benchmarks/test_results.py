@@ -10,6 +10,8 @@ import pytest
 import results
 from pretraining_words import MEMORIES, beside_ngram, remembering
 
+from tests.methods.refusals import refuses
+
 TOKENS = 1_200_000
 BUDGET = 1_196_032
 
@@ -45,8 +47,8 @@ def out(tmp_path: Path) -> Path:
 
 
 def test_the_page_is_made_of_every_cell(out: Path) -> None:
-    found = results.found_in(out / "cells", out, TOKENS)
-    text = results.page(found, ["GPT, Chinese"])
+    cells = results.found_in(out / "cells", out, TOKENS)
+    text = results.page(cells, ["GPT, Chinese"])
     for name in ("GPT", "Transformer-XL", "Transformer-XL, no memory", "BERT"):
         assert f"\n| {name} |" in text
     assert "Left out for want of its text: GPT, Chinese." in text
@@ -55,7 +57,7 @@ def test_the_page_is_made_of_every_cell(out: Path) -> None:
 
 
 def test_a_cell_of_another_budget_is_refused(out: Path) -> None:
-    with pytest.raises(SystemExit, match=r"GPT in .* 1,196,032 tokens, not 2,000,000"):
+    with refuses(SystemExit, "GPT", "1,196,032", "2,000,000"):
         results.found_in(out / "cells", out, 2_000_000)
 
 
@@ -67,7 +69,7 @@ def test_a_cell_whose_run_has_other_settings_is_refused(out: Path) -> None:
     (run / "recipe.toml").write_text(batch.format(16) + valid)
     assert results.found_in(out / "cells", out, TOKENS).rows
     (run / "recipe.toml").write_text(batch.format(8) + valid)
-    with pytest.raises(SystemExit, match=r"batch\.size 8, not 16"):
+    with refuses(SystemExit, "batch.size 8", "16"):
         results.found_in(out / "cells", out, TOKENS)
 
 
@@ -79,7 +81,7 @@ def test_the_distance_to_the_ngram_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("with_it", "without", "nothing", "said"),
+    ("with_it", "without", "nothing", "verdict"),
     [
         (1.6, 1.7, 1.75, "So the memory is used, and it helps."),
         (1.6, 1.59, 1.7, "but it gives less than was lost by how these weights learned"),
@@ -87,13 +89,13 @@ def test_the_distance_to_the_ngram_in_words() -> None:
     ],
 )
 def test_what_a_memory_is_worth_in_words(
-    with_it: float, without: float, nothing: float, said: str
+    with_it: float, without: float, nothing: float, verdict: str
 ) -> None:
     name = "Transformer-XL"
     rows = [row(name, with_it), row(MEMORIES[name], without)]
     others = [memory(name, 0, nothing), memory(name, 256, with_it)]
     text = "\n".join(remembering(rows, {name: others}))
-    assert said in text
+    assert verdict in text
     better = "with the memory" if with_it < without else "without the memory"
     assert f"{better} is better, by {abs(with_it - without):.3g}" in text
 

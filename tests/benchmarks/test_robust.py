@@ -38,10 +38,10 @@ def test_gaps() -> None:
 
 
 def test_labels_stay() -> None:
-    given = [LabeledExample(TEXT, TEXT, label="neutral")]
-    assert disturbed(given, "clean") == given
-    (made,) = disturbed(given * 2, "typos")[1:]
-    assert made.label == "neutral" and made.text != made.pair
+    examples = [LabeledExample(TEXT, TEXT, label="neutral")]
+    assert disturbed(examples, "clean") == examples
+    (example,) = disturbed(examples * 2, "typos")[1:]
+    assert example.label == "neutral" and example.text != example.pair
 
 
 def cells(name: str, scores: list[float], seconds: float) -> list[dict[str, Any]]:

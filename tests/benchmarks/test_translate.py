@@ -47,9 +47,9 @@ def test_what_differs_is_not_compared() -> None:
             replace(JOB, same_allocator=True), replace(JOB, precision="fp32")]  # fmt: skip
     rows = [row for job in jobs for row in pair(job, (3000, 2000), (9.0, 8.0))]
     rows.append(cell(replace(JOB, seed=2), "ours", 3000, 9.0))  # without a peer
-    found = groups(rows)
-    assert [len(sides["ours"]) for sides in found] == [1] * len(jobs)
-    names = {named(sides["ours"][0]["settings"]) for sides in found}
+    pairs_of = groups(rows)
+    assert [len(sides["ours"]) for sides in pairs_of] == [1] * len(jobs)
+    names = {named(sides["ours"][0]["settings"]) for sides in pairs_of}
     assert names == {
         "8 minutes, bf16", "8 minutes, bf16, width 128", "8 minutes, bf16, vocabulary 4000",
         "8 minutes, bf16, dropout 0", "8 minutes, bf16, same allocator", "8 minutes, fp32",
@@ -74,16 +74,16 @@ def test_settings_make_the_job_again() -> None:
 )
 def test_goals_of_equal_minutes(tokens: Any, bleu: Any, reached: Any) -> None:
     (sides,) = groups(pair(JOB, tokens, bleu))
-    found = summary(sides)
-    assert tuple(found["reached"].values()) == reached
-    assert told(found).count("(missed)") == 2 - sum(reached)
+    facts = summary(sides)
+    assert tuple(facts["reached"].values()) == reached
+    assert told(facts).count("(missed)") == 2 - sum(reached)
 
 
 def test_goals_of_equal_steps() -> None:
     job = replace(JOB, minutes=0.0, steps=400)
     near, far = (8.0, 8.2, 8.4), (9.0, 9.2, 9.4)
 
-    def found(job: Job, theirs: tuple[float, ...], **more: Any) -> Any:
+    def summary_of(job: Job, theirs: tuple[float, ...], **more: Any) -> Any:
         rows = [
             row
             for seed, (a, b) in enumerate(zip(near, theirs, strict=False), 1)
@@ -91,20 +91,20 @@ def test_goals_of_equal_steps() -> None:
         ]
         return summary(groups(rows)[0])
 
-    assert all(found(job, near)["reached"].values())
-    assert not found(job, far)["reached"]["scores"]
-    one = found(job, far[:1])
+    assert all(summary_of(job, near)["reached"].values())
+    assert not summary_of(job, far)["reached"]["scores"]
+    one = summary_of(job, far[:1])
     assert one["reached"]["scores"] and "cannot tell a difference from noise" in told(one)
     exact = replace(job, dropout=0.0)
-    assert found(exact, near[:1], apart=1.005)["reached"]["scores"]
-    assert not found(exact, near[:1], apart=1.02)["reached"]["scores"]
+    assert summary_of(exact, near[:1], apart=1.005)["reached"]["scores"]
+    assert not summary_of(exact, near[:1], apart=1.02)["reached"]["scores"]
 
 
 def test_what_theirs_writes_is_read_as_ours_is(tmp_path: Path) -> None:
     where = data(tmp_path / "data", kind="pairs")
     runs.train(recipe("transformer", where), tmp_path / "run", display="silent")
     loaded = regard.load(tmp_path / "run")
-    found = generate(loaded, ["w8 w9", "w10"], max_new_tokens=12, min_new_tokens=6)
-    for (best,) in found:
+    texts = generate(loaded, ["w8 w9", "w10"], max_new_tokens=12, min_new_tokens=6)
+    for (best,) in texts:
         pad = loaded.config.pad_id
         assert best.text and text_of(loaded, [pad, *best.ids, pad, pad]) == best.text

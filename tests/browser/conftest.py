@@ -35,7 +35,7 @@ def missing() -> str:
 
 def chromium() -> str | None:
     names = (os.environ.get("REGARD_CHROMIUM"), "chromium", "chromium-browser", "google-chrome")
-    return next((found for name in names if name and (found := shutil.which(name))), None)
+    return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +63,7 @@ def page(browser: Any) -> Iterator[Open]:
         if message.type in ("error", "warning"):
             troubles.append(f"{message.type} on the console: {message.text}")
 
-    def asked(route: Any) -> None:
+    def requested(route: Any) -> None:
         if route.request.url.startswith("file:"):
             route.continue_()
         else:
@@ -84,13 +84,13 @@ def page(browser: Any) -> Iterator[Open]:
         contexts.append(context)
         context.set_default_timeout(PATIENCE)
         context.set_offline(True)
-        context.route("**/*", asked)
-        made = context.new_page()
-        made.on("console", heard)
-        made.on("pageerror", lambda error: troubles.append(f"an error: {error}"))
-        made.on("dialog", lambda dialog: troubles.append(f"a dialog: {dialog.message}"))
-        made.goto(file.resolve().as_uri())
-        return made
+        context.route("**/*", requested)
+        page = context.new_page()
+        page.on("console", heard)
+        page.on("pageerror", lambda error: troubles.append(f"an error: {error}"))
+        page.on("dialog", lambda dialog: troubles.append(f"a dialog: {dialog.message}"))
+        page.goto(file.resolve().as_uri())
+        return page
 
     yield opened
     for context in contexts:

@@ -11,8 +11,8 @@ from regard.lab.claims.engine.run import run
 def place(tmp_path_factory):
     out = tmp_path_factory.mktemp("claims")
     for name in ("scaling", "word-order"):  # with an axis, and without
-        made = claim(name)
-        write_page(made, run(made, out, seeds=2), out / name)
+        study = claim(name)
+        write_page(study, run(study, out, seeds=2), out / name)
     write_gallery(out)
     return out
 

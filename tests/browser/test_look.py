@@ -41,15 +41,15 @@ MADE = {
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What was recorded and its page, each made when it is first asked for."""
-    place, held = tmp_path_factory.mktemp("look"), {}
+    place, saved = tmp_path_factory.mktemp("look"), {}
 
-    def made(name: str) -> tuple[Path, Recorded]:
-        if name not in held:
+    def page_of(name: str) -> tuple[Path, Recorded]:
+        if name not in saved:
             recorded = MADE[name]()
-            held[name] = recorded.save(place / f"{name}.html"), recorded
-        return held[name]
+            saved[name] = recorded.save(place / f"{name}.html"), recorded
+        return saved[name]
 
-    return made
+    return page_of
 
 
 def choose(shown: Any, layer: int, head: int) -> None:
@@ -68,10 +68,10 @@ def listed(shown: Any, name: str = "looks_at") -> dict[int, float]:
     return dict(shown.evaluate(LISTED, name))
 
 
-def same(found: dict[int, float], weights: np.ndarray) -> None:
+def same(listed_weights: dict[int, float], weights: np.ndarray) -> None:
     """Every weight, and none that is not there."""
-    assert set(found) == set(np.flatnonzero(weights).tolist())
-    for key, shown in found.items():
+    assert set(listed_weights) == set(np.flatnonzero(weights).tolist())
+    for key, shown in listed_weights.items():
         assert abs(shown - weights[key]) <= ROUNDED, (key, shown, weights[key])
 
 
@@ -107,8 +107,8 @@ def test_every_way_of_keeping_weights_is_read_back(
     for name in room:
         monkeypatch.setattr(packing, name, 4500 if name == "MOST" else 0)
     windows = {"window": 16} if family == "longformer" else {}
-    given = {"global_tokens": [1, 30]} if windows else {}
-    recorded = look(speaking(family, **windows), draw(40, 1), **given)
+    options = {"global_tokens": [1, 30]} if windows else {}
+    recorded = look(speaking(family, **windows), draw(40, 1), **options)
     side = recorded.sides[0]
     assert side.precision.kind == kind
     shown = page(recorded.save(tmp_path / "page.html"))
@@ -214,9 +214,9 @@ def test_memory_streams_and_pairs(page: Any, pages: Any) -> None:
     file, recorded = pages("xl")
     shown, side = page(file), recorded.sides[0]
     row(shown, 1)
-    found = listed(shown)
-    same(found, side.stack("self").layers[0].weights(0)[1])
-    assert min(found) < 6  # the memory is read
+    weights = listed(shown)
+    same(weights, side.stack("self").layers[0].weights(0)[1])
+    assert min(weights) < 6  # the memory is read
     assert "memory, before the text" in shown.locator(".legend").inner_text()
 
 
@@ -282,9 +282,9 @@ def test_sides_with_other_heads_show_the_same_kind(page: Any, tmp_path: Path) ->
     one, other = speaking("gpt", seed=1, heads=4), speaking("bert", seed=2)
     shown = page(look(one, SENTENCE, against=other).save(tmp_path / "heads.html"))
     titles = shown.locator(".side .one h3")
-    for head, said in ((3, "head 2"), (4, "mean of 2 heads")):
+    for head, label in ((3, "head 2"), (4, "mean of 2 heads")):
         choose(shown, 1, head)
-        assert titles.all_inner_texts()[1] == f"Layer 2, {said}"
+        assert titles.all_inner_texts()[1] == f"Layer 2, {label}"
     choose(shown, 1, 5)
     assert titles.all_inner_texts() == ["Rolled out up to layer 2"] * 2
 
@@ -311,8 +311,8 @@ def test_a_long_text_is_drawn_in_part(page: Any, tmp_path: Path) -> None:
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
     def busy() -> float:
-        found = session.send("Performance.getMetrics")["metrics"]
-        return float(next(m["value"] for m in found if m["name"] == "TaskDuration"))
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return float(next(m["value"] for m in metrics if m["name"] == "TaskDuration"))
 
     scroll = """async (steps) => {
       const view = document.querySelector('.view');

@@ -18,15 +18,15 @@ WIDER = """() => [...document.querySelectorAll('body *')].filter((part) =>
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def report_page(tmp_path_factory):
     """(file, what report.json says)."""
     out = tmp_path_factory.mktemp("comparison")
     report = write_report(comparison(), out)
     return out / "report.html", report
 
 
-def test_it_speaks_the_language_of_the_reader_and_the_other(page, made):
-    file, report = made
+def test_it_speaks_the_language_of_the_reader_and_the_other(page, report_page):
+    file, report = report_page
     english = page(file)
     assert english.locator("h1").inner_text() == report["title"]["en"] == english.title()
     assert english.locator("#verdict .lead").inner_text() == report["verdict"][0]["en"]
@@ -42,8 +42,8 @@ def test_it_speaks_the_language_of_the_reader_and_the_other(page, made):
     assert chinese.locator("h1").inner_text() == report["title"]["en"]
 
 
-def test_the_tables_show_the_numbers_of_report_json(page, made):
-    file, report = made
+def test_the_tables_show_the_numbers_of_report_json(page, report_page):
+    file, report = report_page
     shown = page(file)
     for key, digits in (("bits_per_byte", 3), ("prefix_bits_per_byte", 3),
                         ("pseudo_bits_per_byte", 3)):  # fmt: skip
@@ -66,8 +66,8 @@ def test_the_tables_show_the_numbers_of_report_json(page, made):
             assert [cell[0] for cell in cells] == [point[key] for point in curve]
 
 
-def test_curves_go_along_time_tokens_or_operations(page, made):
-    file, report = made
+def test_curves_go_along_time_tokens_or_operations(page, report_page):
+    file, report = report_page
     shown = page(file)
     first = shown.locator("[data-panel='0']")
     lines = [n for n in report["cells"] if n.startswith(("gpt-", "lstm-"))]
@@ -85,8 +85,8 @@ def test_curves_go_along_time_tokens_or_operations(page, made):
     assert first.evaluate(TICKS) == seen["tokens"]
 
 
-def test_a_point_says_its_numbers_to_pointer_and_keys(page, made):
-    file, report = made
+def test_a_point_says_its_numbers_to_pointer_and_keys(page, report_page):
+    file, report = report_page
     shown = page(file)
     curve = report["cells"]["gpt-1"]["curve"]
     chart = shown.locator("[data-panel='0'] svg[role=img]")
@@ -111,8 +111,8 @@ def test_a_point_says_its_numbers_to_pointer_and_keys(page, made):
     assert tip.is_hidden()
 
 
-def test_attention_is_drawn_as_it_was_recorded(page, made):
-    file, report = made
+def test_attention_is_drawn_as_it_was_recorded(page, report_page):
+    file, report = report_page
     shown = page(file)
     models = [m for m in report["models"] if report["cells"][f"{m}-1"]["attention"]]
     maps = shown.locator(".heat")
@@ -127,8 +127,8 @@ def test_attention_is_drawn_as_it_was_recorded(page, made):
 
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
 @pytest.mark.parametrize("width", [360, 1600])
-def test_nothing_is_wider_than_the_window(page, made, width, language):
-    file, _ = made
+def test_nothing_is_wider_than_the_window(page, report_page, width, language):
+    file, _ = report_page
     shown = page(file, width=width, language=language, scheme="dark" if width == 360 else "light")
     for folded in shown.locator("details").all():
         folded.evaluate("part => { part.open = true }")
@@ -141,10 +141,10 @@ def test_nothing_is_wider_than_the_window(page, made, width, language):
 
 @pytest.mark.parametrize("kind", ["one model", "begun"])
 def test_small_comparisons_are_whole_pages(page, tmp_path, kind):
-    found = comparison(models=("gpt",), seeds=1)
+    facts = comparison(models=("gpt",), seeds=1)
     if kind == "begun":
-        found |= {"missing": ["gpt-1"], "cells": {}, "costs": None}
-    write_report(found, tmp_path)
+        facts |= {"missing": ["gpt-1"], "cells": {}, "costs": None}
+    write_report(facts, tmp_path)
     shown = page(tmp_path / "report.html", width=360)
     assert shown.locator("section").count() == (2 if kind == "begun" else 10)
     assert shown.evaluate("document.documentElement.scrollWidth") <= 360

@@ -8,6 +8,7 @@ import pytest
 
 from regard.report import pages
 from regard.report.pages import embedded, lines, rendered, words
+from tests.methods.refusals import refuses
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
 SIGNS = {"mean", "rolled", "cell", "language", "language_hint"}  # not words of it
@@ -26,7 +27,7 @@ def test_every_sentence_is_there_in_both_languages_with_the_same_blanks(name):
 def test_data_cannot_end_their_script():
     assert "<" not in embedded({"a": "</script><!--"})
     assert json.loads(embedded({"a": "</script>\u2028"})) == {"a": "</script>\u2028"}
-    with pytest.raises(ValueError, match="JSON"):
+    with refuses(ValueError, "JSON"):
         embedded({"a": float("nan")})  # which no browser reads
 
 
@@ -36,8 +37,8 @@ def test_a_template_makes_text_of_what_it_is_given(tmp_path):
         '{% from "base.html" import both %}<style>{{ part("page.css") }}</style>'
         "{{ both(said) }}{{ text }}|{{ lines(text) }}"
     )
-    said = {"en": "<b>", "zh": "“早上”"}
-    page = rendered(tmp_path, "page.html", said=said, text="<i>\n\x07\u202e")
+    words = {"en": "<b>", "zh": "“早上”"}
+    page = rendered(tmp_path, "page.html", said=words, text="<i>\n\x07\u202e")
     assert "<style>a > b { color: red }</style>" in page
     assert '<span class="en" lang="en">&lt;b&gt;</span>' in page
     assert '<span class="zh" lang="zh-Hans">“早上”</span>' in page

@@ -30,6 +30,7 @@ from regard.lab.claims.engine.rules import (
 )
 from regard.lab.claims.engine.run import run, setting
 from regard.lab.claims.engine.texts import ciphers, numerals, spelled
+from tests.methods.refusals import refuses
 
 QUICK = ("scaling", "path-length", "accumulation", "in-context", "window", "evaluation-speed")
 TINY = 0.004  # of the usual steps
@@ -46,11 +47,11 @@ def leaves(rule):
 
 @pytest.mark.parametrize("name", names() if os.environ.get("REGARD_ALL") else QUICK)
 def test_an_experiment_gives_what_its_rule_and_its_charts_ask_for(name, texts):
-    made = claim(name)
-    figures = made.experiment.figures(made.cells(1)[0], Workspace(texts, TINY))
+    study = claim(name)
+    figures = study.experiment.figures(study.cells(1)[0], Workspace(texts, TINY))
     assert all(isinstance(value, float) and value == value for value in figures.values())
-    assert {rule.figure for rule in leaves(made.rule)} <= figures.keys()
-    assert {chart.figure for chart in made.charts} <= figures.keys()
+    assert {rule.figure for rule in leaves(study.rule)} <= figures.keys()
+    assert {chart.figure for chart in study.charts} <= figures.keys()
 
 
 def is_chinese(text):
@@ -59,27 +60,27 @@ def is_chinese(text):
 
 @pytest.mark.parametrize("name", names())
 def test_a_claim_is_declared_so_that_it_can_be_judged_and_read(name):
-    made = claim(name)
-    assert made.source and made.charts and made.arms and made.rule.words
-    assert len({cell.name for cell in made.cells()}) == len(made.cells())
-    places = {0.0} if made.axis is None else set(made.axis.places)
+    study = claim(name)
+    assert study.source and study.charts and study.arms and study.rule.words
+    assert len({cell.name for cell in study.cells()}) == len(study.cells())
+    places = {0.0} if study.axis is None else set(study.axis.places)
     along = Slope | Peak | Rising | Shrinks | Outgrows
-    for rule in leaves(made.rule):
-        assert {rule.arm, getattr(rule, "other", rule.arm)} <= set(made.arms)
+    for rule in leaves(study.rule):
+        assert {rule.arm, getattr(rule, "other", rule.arm)} <= set(study.arms)
         assert places.issuperset(
             getattr(rule, k) for k in ("at", "first", "last") if hasattr(rule, k)
         )
-        assert made.axis or not isinstance(rule, along)
-    said = [made.statement, made.setting, *made.notes, *(c.title for c in made.charts)]
-    assert all(each.en and is_chinese(each.zh) for each in [*said, *made.rule.parts()])
-    for part in made.rule.parts():  # the same numbers in both languages
+        assert study.axis or not isinstance(rule, along)
+    texts = [study.statement, study.setting, *study.notes, *(c.title for c in study.charts)]
+    assert all(each.en and is_chinese(each.zh) for each in [*texts, *study.rule.parts()])
+    for part in study.rule.parts():  # the same numbers in both languages
         english, chinese = (set(re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?%?", t)) for t in part)
         assert english == chinese
 
 
 def test_what_decided_is_told_in_both_languages():
-    told = "error at 64: a 1, b 2; error, difference at 64: 0.1, at 1024: 0.03, noise 0.06"
-    first, second, third = reasons(f"{told}; seconds, a over b: 800: 3, 1800: 4", True)
+    summary = "error at 64: a 1, b 2; error, difference at 64: 0.1, at 1024: 0.03, noise 0.06"
+    first, second, third = reasons(f"{summary}; seconds, a over b: 800: 3, 1800: 4", True)
     assert first.zh == "error（在 64 处）：a 1, b 2"
     assert second.zh == "error 之差：在 64 处 0.1，在 1024 处 0.03，噪声 0.06"
     assert third.zh == "a 与 b 的 seconds 之比：800: 3, 1800: 4"
@@ -96,11 +97,11 @@ def test_rules_in_chinese_name_their_bounds():
 
 
 def toy(function, arms=("a", "b"), places=(1, 2, 3)):
-    said = Bilingual("it is", "如此")
+    sentence = Bilingual("it is", "如此")
     return Claim(
-        name="toy", statement=said, source="nobody", setting=said, arms=arms,
-        axis=Axis(said, places), experiment=function, rule=Less("x", "a", "b", at=places[0]),
-        charts=(Chart("x", said),), seeds=2,
+        name="toy", statement=sentence, source="nobody", setting=sentence, arms=arms,
+        axis=Axis(sentence, places), experiment=function, rule=Less("x", "a", "b", at=places[0]),
+        charts=(Chart("x", sentence),), seeds=2,
     )  # fmt: skip
 
 
@@ -115,8 +116,8 @@ def test_what_is_followed_is_learned_once(tmp_path, together, calls):
 
     facts = run(toy(FollowedExperiment(learn, together)), tmp_path)
     assert len(seen) == len(set(seen)) == calls
-    found = {(c["arm"], c["at"], c["seed"]): c["figures"]["x"] for c in facts["cells"]}
-    assert found["b", 3, 2] == 7 and found["a", 1, 1] == 1 and len(found) == 12
+    values = {(c["arm"], c["at"], c["seed"]): c["figures"]["x"] for c in facts["cells"]}
+    assert values["b", 3, 2] == 7 and values["a", 1, 1] == 1 and len(values) == 12
     assert not list((tmp_path / "texts" / "followed").iterdir())
 
 
@@ -129,13 +130,13 @@ def test_what_is_stopped_goes_on(tmp_path):
             raise KeyboardInterrupt
         return {"x": float(at)}
 
-    made = toy(ComputedExperiment(measure))
+    study = toy(ComputedExperiment(measure))
     with pytest.raises(KeyboardInterrupt), keeping("again", tmp_path):
-        run(made, tmp_path)
+        run(study, tmp_path)
     assert (tmp_path / "gallery.html").is_file()
-    kept = list((tmp_path / "toy" / "cells").glob("*.json"))
-    assert len(kept) == 2 and not (tmp_path / "toy" / "claim.json").exists()
-    run(made, tmp_path)
+    cells = list((tmp_path / "toy" / "cells").glob("*.json"))
+    assert len(cells) == 2 and not (tmp_path / "toy" / "claim.json").exists()
+    run(study, tmp_path)
     assert len(seen) == 3 + 10 and seen[2] == seen[3]
 
 
@@ -146,21 +147,21 @@ def test_cells_of_another_setting_are_measured_again(tmp_path):
         seen.append(arm)
         return {"x": 1.0}
 
-    made = toy(ComputedExperiment(measure))
-    run(made, tmp_path)
+    study = toy(ComputedExperiment(measure))
+    run(study, tmp_path)
     once = len(seen)
-    run(made, tmp_path)
+    run(study, tmp_path)
     assert len(seen) == once == 12
-    run(replace(made, setting=Bilingual("otherwise", "换一种做法")), tmp_path)
+    run(replace(study, setting=Bilingual("otherwise", "换一种做法")), tmp_path)
     assert len(seen) == 2 * once
 
 
 def test_a_setting_is_the_same_in_every_process_and_holds_the_steps():
     one, other = (toy(ComputedExperiment(lambda arm, at, seed: {"x": 1.0})) for _ in range(2))
     assert setting(one) == setting(other)
-    made = claim("heads")
-    longer = replace(made, experiment=replace(made.experiment, steps=7))
-    assert setting(longer) != setting(made)
+    study = claim("heads")
+    longer = replace(study, experiment=replace(study.experiment, steps=7))
+    assert setting(longer) != setting(study)
 
 
 def test_the_window_slides_over_a_model_without_memory():
@@ -199,13 +200,18 @@ def test_a_cell_hangs_on_its_seed_alone():
 
 
 def test_a_budget_becomes_an_effort():
-    made = claim("in-context")
-    assert effort_of(made, f"{made.minutes / 2:g}m", None) == 0.5
-    assert effort_of(made, f"{made.minutes:g}m", None, seeds=1) == made.seeds
-    assert effort_of(made, None, None) == 1.0 and effort_of(made, None, 0.25) == 0.25
-    for budget, effort in (("5m", 0.5), ("2Mtok", None), (None, 0.0), (None, -1.0)):
-        with pytest.raises(ConfigError):
-            effort_of(made, budget, effort)
+    study = claim("in-context")
+    assert effort_of(study, f"{study.minutes / 2:g}m", None) == 0.5
+    assert effort_of(study, f"{study.minutes:g}m", None, seeds=1) == study.seeds
+    assert effort_of(study, None, None) == 1.0 and effort_of(study, None, 0.25) == 0.25
+    for budget, effort, options in (
+        ("5m", 0.5, ["--budget", "--effort"]),
+        ("2Mtok", None, ["--budget is 2Mtok"]),
+        (None, 0.0, ["--effort is 0"]),
+        (None, -1.0, ["--effort is -1"]),
+    ):
+        with refuses(ConfigError, *options):
+            effort_of(study, budget, effort)
 
 
 # -- texts whose answer is known

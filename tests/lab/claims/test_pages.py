@@ -30,12 +30,12 @@ class Checked(HTMLParser):
         assert not self.open
 
     def handle_starttag(self, tag, attributes):
-        given = dict(attributes)
-        if "id" in given:
-            self.ids.append(given["id"])
-        self.hrefs += [given[k] for k in ("href", "src") if k in given]
+        values = dict(attributes)
+        if "id" in values:
+            self.ids.append(values["id"])
+        self.hrefs += [values[k] for k in ("href", "src") if k in values]
         if tag == "script":
-            self.scripts.append(given)
+            self.scripts.append(values)
         if tag not in EMPTY:
             self.open.append(tag)
 
@@ -51,71 +51,71 @@ class Checked(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    made = claim("scaling")
-    return made, run(made, tmp_path_factory.mktemp("out"), seeds=2)
+def scaling(tmp_path_factory):
+    study = claim("scaling")
+    return study, run(study, tmp_path_factory.mktemp("out"), seeds=2)
 
 
-def test_a_page_shows_what_was_recorded(found):
-    made, facts = found
-    seen = Checked(page(made, facts))
+def test_a_page_shows_what_was_recorded(scaling):
+    study, facts = scaling
+    seen = Checked(page(study, facts))
     assert len(seen.ids) == len(set(seen.ids))
     assert seen.hrefs == ["../gallery.html"]
     for cell in facts["cells"]:
         assert all(f"{value:.6g}" in seen.text for value in cell["figures"].values())
-    assert made.statement.en in seen.text and made.statement.zh in seen.text
+    assert study.statement.en in seen.text and study.statement.zh in seen.text
     assert "reproduced" in seen.text and "得到复现" in seen.text
     assert "regard claims run scaling --seeds 2" in seen.text
 
 
-def test_what_a_program_reads_is_what_was_recorded(found):
-    text = page(*found)
-    held = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
-    assert json.loads(held[1]) == json.loads(json.dumps(found[1]))
+def test_what_a_program_reads_is_what_was_recorded(scaling):
+    text = page(*scaling)
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert json.loads(data[1]) == json.loads(json.dumps(scaling[1]))
 
 
-def test_the_rule_shown_is_the_one_that_judged(found):
-    made, facts = found
-    assert "grows with a power from 0.9 to 1.1" in page(made, facts)
-    other = page(made, facts | {"rule": "an older rule"})
+def test_the_rule_shown_is_the_one_that_judged(scaling):
+    study, facts = scaling
+    assert "grows with a power from 0.9 to 1.1" in page(study, facts)
+    other = page(study, facts | {"rule": "an older rule"})
     assert "an older rule" in other and "grows with a power from" not in other.split("<script")[0]
 
 
-def test_a_first_look_says_so(found):
+def test_a_first_look_says_so(scaling):
     trained = claim("in-context")
     cells = [{"arm": arm, "at": at, "seed": 1, "figures": {"accuracy": 0.5, "gain": 0.0}}
              for arm in trained.arms for at in trained.axis.places]  # fmt: skip
-    facts = found[1] | {"cells": cells, "seeds": 1}
+    facts = scaling[1] | {"cells": cells, "seeds": 1}
     assert "first look" in page(trained, facts | {"effort": 0.1})
     assert "first look" not in page(trained, facts) and "single seed" in page(trained, facts)
-    assert "single seed" not in page(found[0], found[1] | {"seeds": 1})
+    assert "single seed" not in page(scaling[0], scaling[1] | {"seeds": 1})
 
 
 def test_a_terminal_is_told_why_a_verdict_may_be_none():
-    given = {"effort": 1.0, "seeds": 1}
-    (said,) = warned(claim("in-context"), given)
-    assert "single seed" in said
-    assert warned(claim("in-context"), given | {"seeds": 3}) == []
-    assert warned(claim("scaling"), given) == []
+    facts = {"effort": 1.0, "seeds": 1}
+    (warning,) = warned(claim("in-context"), facts)
+    assert "single seed" in warning
+    assert warned(claim("in-context"), facts | {"seeds": 3}) == []
+    assert warned(claim("scaling"), facts) == []
 
 
-def test_what_others_wrote_is_only_text(found):
-    made, facts = found
-    nasty = dataclasses.replace(made, statement=Bilingual(NASTY, NASTY), source=NASTY)
+def test_what_others_wrote_is_only_text(scaling):
+    study, facts = scaling
+    nasty = dataclasses.replace(study, statement=Bilingual(NASTY, NASTY), source=NASTY)
     facts = facts | {"because": NASTY, "printed": {NASTY: NASTY}}
     for text in (page(nasty, facts), page(nasty, facts | {"name": NASTY})):
         assert "alert" not in "".join(re.findall(r"<script>(.*?)</script>", text, re.S))
         assert len(Checked(text).scripts) == 2
 
 
-def test_lines_along_the_axis_and_bars_without(found):
-    made, facts = found
-    assert drawn(made, facts, made.charts[0]).count('class="c-band') == 2
-    still = {(arm, at): [{"x": 1.0}, {"x": 2.0}] for arm in made.arms for at in (4, 16)}
-    same = judged(dataclasses.replace(made, rule=Still()), still, 1.0)
-    bars = drawn(made, same, Chart("x", Bilingual("x", "值")))
+def test_lines_along_the_axis_and_bars_without(scaling):
+    study, facts = scaling
+    assert drawn(study, facts, study.charts[0]).count('class="c-band') == 2
+    still = {(arm, at): [{"x": 1.0}, {"x": 2.0}] for arm in study.arms for at in (4, 16)}
+    same = judged(dataclasses.replace(study, rule=Still()), still, 1.0)
+    bars = drawn(study, same, Chart("x", Bilingual("x", "值")))
     assert "c-band" not in bars and bars.count("<rect") == 2 and "1.5" in bars
-    assert drawn(made, facts, Chart("nothing", Bilingual("x", "值"))) == ""
+    assert drawn(study, facts, Chart("nothing", Bilingual("x", "值"))) == ""
     assert numbers(same, "x")["scaled", 4] == [1.0, 2.0]
 
 
@@ -126,8 +126,8 @@ class Still(type(claim("scaling").rule)):
         super().__init__(())
 
 
-def test_the_gallery_counts_links_and_waits(found):
-    facts = found[1]
+def test_the_gallery_counts_links_and_waits(scaling):
+    facts = scaling[1]
     other = facts | {"verdict": "not reproduced", "name": "shift"}
     all_of_them = dict.fromkeys(names())
     text = gallery(all_of_them | {"scaling": facts, "heads": other | {"name": "heads"}})
@@ -154,8 +154,8 @@ def test_the_commands(tmp_path, capsys):
     listed = json.loads(call("claims", "list", "--json").out)["claims"]
     assert [row["name"] for row in listed] == names()
     assert all(row["verdict"] is None and row["minutes"] > 0 for row in listed)
-    said = call("claims", "run", "shift", "--seeds", "1")
-    assert "REPRODUCED" in said.out and "6/6" in said.err
+    result = call("claims", "run", "shift", "--seeds", "1")
+    assert "REPRODUCED" in result.out and "6/6" in result.err
     assert (tmp_path / "shift" / "claim.html").is_file()
     before = {f: f.stat().st_mtime_ns for f in (tmp_path / "shift" / "cells").iterdir()}
     again = json.loads(call("claims", "run", "shift", "--seeds", "1", "--json").out)
@@ -175,8 +175,8 @@ def test_the_commands(tmp_path, capsys):
     assert row["verdict"] == "reproduced" and row["effort"] == 1.0
 
 
-def test_an_axis_is_named_in_both_languages(found):
-    made, facts = found
-    axis = Axis(Bilingual("how wide", "多宽"), made.axis.places, logarithmic=True)
-    text = page(dataclasses.replace(made, axis=axis), facts)
+def test_an_axis_is_named_in_both_languages(scaling):
+    study, facts = scaling
+    axis = Axis(Bilingual("how wide", "多宽"), study.axis.places, logarithmic=True)
+    text = page(dataclasses.replace(study, axis=axis), facts)
     assert text.count("how wide") == text.count("多宽") > 2

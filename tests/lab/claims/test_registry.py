@@ -14,6 +14,7 @@ from regard.lab.claims.engine import cache, experiment, finetuning, run, texts
 from regard.lab.claims.engine.claim import ClaimCell
 from regard.lab.claims.engine.experiment import FollowedExperiment, Workspace
 from regard.lab.claims.engine.finetuning import GPT
+from tests.methods.refusals import refuses
 
 
 def test_every_file_of_code_belongs_to_a_claim() -> None:
@@ -23,7 +24,7 @@ def test_every_file_of_code_belongs_to_a_claim() -> None:
 
 
 def test_a_name_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(UnknownName, match=r"scalling.*'scaling'"):
+    with refuses(UnknownName, "'scalling'", "'scaling'"):
         claim("scalling")
 
 

@@ -26,11 +26,11 @@ from regard.lab.claims.engine.run import run
 
 def values(**arms):
     """arm=[[seed 1, seed 2, …] at place 0] or {place: […]}."""
-    made = {}
-    for arm, held in arms.items():
-        for at, numbers in (held if isinstance(held, dict) else {0.0: held}).items():
-            made[arm, float(at)] = [{"x": float(n)} for n in numbers]
-    return made
+    cells = {}
+    for arm, places in arms.items():
+        for at, numbers in (places if isinstance(places, dict) else {0.0: places}).items():
+            cells[arm, float(at)] = [{"x": float(n)} for n in numbers]
+    return cells
 
 
 LESS, BY_A_FIFTH = Less("x", "a", "b"), Less("x", "a", "b", margin=0.2)
@@ -90,9 +90,9 @@ def test_a_rule_judges_by_means_and_noise(rule, arms, verdict):
     ],
 )
 def test_a_bound_within_the_noise_is_undecided(seeds, verdict):
-    found = values(a=seeds, b=[1.0, 1.0, 1.0])
-    assert Within("x", "a", 1, 2).judge(found).verdict == verdict
-    assert Ratio("x", "a", "b", 1, 2).judge(found).verdict == verdict
+    cells = values(a=seeds, b=[1.0, 1.0, 1.0])
+    assert Within("x", "a", 1, 2).judge(cells).verdict == verdict
+    assert Ratio("x", "a", "b", 1, 2).judge(cells).verdict == verdict
     powers = values(a={2: [1.0] * 3, 4: [2.0**s for s in seeds]})
     assert Slope("x", "a", 1, 2).judge(powers).verdict == verdict
 
@@ -102,25 +102,25 @@ def test_a_slope_is_that_of_the_logarithms():
 
 
 def test_all_is_as_good_as_its_worst_and_says_nothing_of_what_was_not_learned():
-    found = values(a=[1.0, 1.1], b=[2.0, 2.1], c=[1.0, 1.1])
+    cells = values(a=[1.0, 1.1], b=[2.0, 2.1], c=[1.0, 1.1])
     good, bad, undecided = Less("x", "a", "b"), Less("x", "b", "a"), Less("x", "a", "c")
     for rules, provided, verdict in (
         ((good, good), (), REPRODUCED), ((good, undecided), (), UNDECIDED),
         ((good, undecided, bad), (), NOT), ((bad,), (good,), NOT), ((bad,), (bad,), UNDECIDED),
         ((good,), (undecided,), UNDECIDED),
     ):  # fmt: skip
-        assert All(rules, provided).judge(found).verdict == verdict
+        assert All(rules, provided).judge(cells).verdict == verdict
 
 
 def test_evaluation_speed_asks_for_a_ratio_that_grows():
-    made = claim("evaluation-speed")
-    slow = dict(zip(made.axis.places, (0.1, 0.2, 0.3, 0.4), strict=True))
+    study = claim("evaluation-speed")
+    slow = dict(zip(study.axis.places, (0.1, 0.2, 0.3, 0.4), strict=True))
     for ratios, verdict in (((200, 400, 600, 800), REPRODUCED), ((500, 400, 300, 200), NOT)):
-        held = {}
+        cells = {}
         for (at, took), ratio in zip(slow.items(), ratios, strict=True):
-            held["sliding window", at] = [{"seconds": took}] * 2
-            held["with memory", at] = [{"seconds": took / ratio}] * 2
-        assert made.rule.judge(held).verdict == verdict
+            cells["sliding window", at] = [{"seconds": took}] * 2
+            cells["with memory", at] = [{"seconds": took / ratio}] * 2
+        assert study.rule.judge(cells).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -133,18 +133,18 @@ def test_evaluation_speed_asks_for_a_ratio_that_grows():
     ],
 )
 def test_copied_positions_are_as_good_and_random_ones_are_not(short, copied, random, verdict):
-    given = {"short": short, "copied": copied, "random": random}
-    held = {(arm, 0.0): [{"bits": b, "right": r}] * 2 for arm, (b, r) in given.items()}
-    assert claim("copied-positions").rule.judge(held).verdict == verdict
+    arms = {"short": short, "copied": copied, "random": random}
+    cells = {(arm, 0.0): [{"bits": b, "right": r}] * 2 for arm, (b, r) in arms.items()}
+    assert claim("copied-positions").rule.judge(cells).verdict == verdict
 
 
 @pytest.mark.slow
 def test_a_claim_goes_on_where_it_stopped(tmp_path):
-    made, seen = claim("scaling"), []
-    first = run(made, tmp_path, seeds=1, tell=lambda cell, figures: seen.append(cell))
-    assert first["verdict"] == REPRODUCED and len(seen) == len(made.cells(1))
-    one = tmp_path / "scaling" / "cells" / f"{made.cells(1)[0].name}.json"
+    study, seen = claim("scaling"), []
+    first = run(study, tmp_path, seeds=1, tell=lambda cell, figures: seen.append(cell))
+    assert first["verdict"] == REPRODUCED and len(seen) == len(study.cells(1))
+    one = tmp_path / "scaling" / "cells" / f"{study.cells(1)[0].name}.json"
     before = one.stat().st_mtime_ns
-    assert run(made, tmp_path, seeds=1) == first and one.stat().st_mtime_ns == before
-    run(made, tmp_path, seeds=1, effort=0.5)
+    assert run(study, tmp_path, seeds=1) == first and one.stat().st_mtime_ns == before
+    run(study, tmp_path, seeds=1, effort=0.5)
     assert one.stat().st_mtime_ns > before

@@ -24,18 +24,18 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_what_is_shared_is_made_once(tmp_path: Path) -> None:
-    made: list[int] = []
+    calls: list[int] = []
     out = tmp_path / "below" / "text"
 
     def make() -> None:
-        made.append(1)
+        calls.append(1)
         out.mkdir()
         time.sleep(0.2)
         (out / "mark").touch()
 
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: once(out, "mark", make), range(4)))
-    assert found == [out] * 4 and made == [1]
+        paths = list(pool.map(lambda _: once(out, "mark", make), range(4)))
+    assert paths == [out] * 4 and calls == [1]
 
 
 @pytest.mark.parametrize("name", names())
@@ -48,11 +48,11 @@ def test_claims_that_measure_time_say_so(name: str) -> None:
 def test_two_at_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["claims", "run", "shift", "word-order", "--jobs", "2", "--seeds", "1", "--json"]
     assert main([*words, "--out", str(tmp_path)]) == 0
-    said = capfd.readouterr()
-    rows = json.loads(said.out)["claims"]
+    captured = capfd.readouterr()
+    rows = json.loads(captured.out)["claims"]
     assert [row["name"] for row in rows] == ["shift", "word-order"]
     assert {row["verdict"] for row in rows} == {"reproduced"}
-    assert "shift: " in said.err and (tmp_path / "gallery.html").is_file()
+    assert "shift: " in captured.err and (tmp_path / "gallery.html").is_file()
 
 
 def test_what_fails_is_named() -> None:
@@ -69,13 +69,13 @@ def test_a_stop_reaches_every_process_and_keeps_cells(tmp_path: Path) -> None:
         command, stderr=subprocess.PIPE, text=True, env=env, preexec_fn=heeds
     )
     end = time.monotonic() + 120
-    while not (held := list(tmp_path.glob("*/cells/*.json"))) and process.poll() is None:
+    while not (cells := list(tmp_path.glob("*/cells/*.json"))) and process.poll() is None:
         assert time.monotonic() < end
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=120)
-    assert held and process.returncode == 130
-    assert "Go on with: regard claims run tying norm-kinds --effort 0.02 --jobs 2" in said
+    _, errors = process.communicate(timeout=120)
+    assert cells and process.returncode == 130
+    assert "Go on with: regard claims run tying norm-kinds --effort 0.02 --jobs 2" in errors
     every = sum(len(claim(name).cells()) for name in ("tying", "norm-kinds"))
     assert len(list(tmp_path.glob("*/cells/*.json"))) < every  # it did stop
     assert not list(tmp_path.glob("texts/claim-*"))  # and cleaned up

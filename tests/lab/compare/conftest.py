@@ -10,8 +10,8 @@ from tests.training import small
 @pytest.fixture(scope="package")
 def where(tmp_path_factory):
     """Prepared text whose words include the marks that encoders need."""
-    made = small.data(tmp_path_factory.mktemp("text") / "data", documents=80)
-    config = json.loads((made / "tokenizer_config.json").read_text())
+    place = small.data(tmp_path_factory.mktemp("text") / "data", documents=80)
+    config = json.loads((place / "tokenizer_config.json").read_text())
     config |= {"cls_token": "w4", "sep_token": "w5", "mask_token": "w6", "pad_token": "w0"}
-    (made / "tokenizer_config.json").write_text(json.dumps(config))
-    return made
+    (place / "tokenizer_config.json").write_text(json.dumps(config))
+    return place

@@ -47,7 +47,7 @@ def cell(plan: ComparisonPlan, objective: str, place: int, seed: int) -> dict[st
     off = 0.1 * place + 0.013 * seed**2
     exact = objective in ("causal", "recurrent")
     name = {"masked": "masked_perplexity"}.get(objective, "bits_per_byte")
-    made: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "model": plan.entries[place].model,
         "objective": objective,
         "seed": seed,
@@ -80,13 +80,13 @@ def cell(plan: ComparisonPlan, objective: str, place: int, seed: int) -> dict[st
         "attention": None if plan.entries[place].model == "lstm" else attention(),
     }
     if exact:
-        made |= {"bits_per_byte": 2.5 + off, "bits_per_byte_interval": [2.4 + off, 2.6 + off]}
+        figures |= {"bits_per_byte": 2.5 + off, "bits_per_byte_interval": [2.4 + off, 2.6 + off]}
     if objective == "prefix":
-        made |= {"prefix_bits_per_byte": 2.3 + off, "prefix_bits_per_byte_interval": [2.2, 2.9]}
+        figures |= {"prefix_bits_per_byte": 2.3 + off, "prefix_bits_per_byte_interval": [2.2, 2.9]}
     if objective == "masked":
-        made |= {"masked_accuracy": 0.3 + off / 10, "masked_accuracy_interval": [0.25, 0.36],
+        figures |= {"masked_accuracy": 0.3 + off / 10, "masked_accuracy_interval": [0.25, 0.36],
                  "pseudo_bits_per_byte": 1.9 + off}  # fmt: skip
-    return made
+    return figures
 
 
 def attention() -> dict[str, Any]:

@@ -18,6 +18,7 @@ from regard.lab.compare.pairs import (
     swapped_tokens,
 )
 from regard.models import create
+from tests.methods.refusals import refuses
 from tests.objectives.small import SPECIAL, VOCABULARY
 from tests.training import small
 
@@ -26,7 +27,7 @@ ROWS = [[8, 9, 10, 11], [12, 13], [14, 15, 16, 17, 18, 19]]
 PLACES = [1, 0, 5]
 
 
-def made(name, **changes):
+def model_of(name, **changes):
     torch.manual_seed(2)
     model = create(name, **SHAPE | changes).eval()
     for p in model.parameters():
@@ -39,9 +40,9 @@ def log_p(model, hidden, gold):
 
 
 def test_bert_is_shown_its_mask():
-    loaded = made("bert", context=16)
-    found = BlankScorer(loaded, SPECIAL)(ROWS, PLACES)
-    for row, place, guess in zip(ROWS, PLACES, found, strict=True):
+    loaded = model_of("bert", context=16)
+    scores = BlankScorer(loaded, SPECIAL)(ROWS, PLACES)
+    for row, place, guess in zip(ROWS, PLACES, scores, strict=True):
         shown = [SPECIAL.cls, *row, SPECIAL.sep]
         shown[place + 1] = SPECIAL.mask
         with torch.no_grad():
@@ -52,46 +53,46 @@ def test_bert_is_shown_its_mask():
 
 
 def test_longformer_sees_its_first_row_from_everywhere_as_in_learning():
-    loaded, row = made("longformer", context=16, window=2), [*range(8, 20)]
-    (found,) = BlankScorer(loaded, SPECIAL)([row], [11])
+    loaded, row = model_of("longformer", context=16, window=2), [*range(8, 20)]
+    (scores,) = BlankScorer(loaded, SPECIAL)([row], [11])
     shown = torch.tensor([[SPECIAL.cls, *row[:-1], SPECIAL.mask, SPECIAL.sep]])
     with torch.no_grad():
         hidden = loaded.model(shown, global_tokens=torch.zeros(1, 1, dtype=torch.long))
         near = loaded.model(shown)
-    assert found.logprob == pytest.approx(log_p(loaded.model, hidden[0, 12], 19), abs=1e-5)
-    assert found.logprob != pytest.approx(log_p(loaded.model, near[0, 12], 19), abs=1e-5)
+    assert scores.logprob == pytest.approx(log_p(loaded.model, hidden[0, 12], 19), abs=1e-5)
+    assert scores.logprob != pytest.approx(log_p(loaded.model, near[0, 12], 19), abs=1e-5)
 
 
 def test_xlnet_never_sees_what_it_is_asked_for():
-    loaded = made("xlnet", head_size=8)
+    loaded = model_of("xlnet", head_size=8)
     blanks = BlankScorer(loaded, SPECIAL)
     one, other = blanks([[8, 9, 10], [8, 20, 10]], [1, 1])
     with torch.no_grad():
         tokens = torch.tensor([[8, 9, 10, SPECIAL.sep, SPECIAL.cls]])
-        order, asked = torch.tensor([[-1, 0, -1, -1, -1]]), torch.tensor([[1]])
-        hidden = loaded.model(tokens, order=order, targets=asked)[0, 0]
+        order, targets = torch.tensor([[-1, 0, -1, -1, -1]]), torch.tensor([[1]])
+        hidden = loaded.model(tokens, order=order, targets=targets)[0, 0]
     assert one.logprob == pytest.approx(log_p(loaded.model, hidden, 9), abs=1e-5)
     assert other.logprob == pytest.approx(log_p(loaded.model, hidden, 20), abs=1e-5)
 
 
 def test_t5_writes_behind_its_mark():
-    loaded = made("t5", head_size=8, start_id=0)
-    (found,) = BlankScorer(loaded, SPECIAL)([[8, 9, 10]], [1])
+    loaded = model_of("t5", head_size=8, start_id=0)
+    (scores,) = BlankScorer(loaded, SPECIAL)([[8, 9, 10]], [1])
     mark = SPECIAL.sentinels[0]
     with torch.no_grad():
         hidden = loaded.model(torch.tensor([[8, mark, 10, 1]]), torch.tensor([[0, mark]]))[0, 1]
-    assert found.logprob == pytest.approx(log_p(loaded.model, hidden, 9), abs=1e-5)
+    assert scores.logprob == pytest.approx(log_p(loaded.model, hidden, 9), abs=1e-5)
 
 
 def test_a_model_that_reads_on_cannot_be_asked():
-    loaded = made("gpt", context=16)
+    loaded = model_of("gpt", context=16)
     assert not sees_both_sides(loaded.model)
-    with pytest.raises(InputError, match="behind a blank"):
+    with refuses(InputError, "GPT", "blank"):
         BlankScorer(loaded, SPECIAL)
 
 
 def test_a_batch_is_its_parts():
-    loaded = made("bert", context=16)
+    loaded = model_of("bert", context=16)
     blanks = BlankScorer(loaded, SPECIAL)
     together = blanks(ROWS, PLACES)
     for i, guess in enumerate(together):
@@ -117,7 +118,7 @@ def test_both_sides_of_a_pair_have_room(tmp_path):
 
 def test_an_xlnet_that_has_learned_from_left_to_right_is_asked_so(tmp_path):
     corpus = Corpus.open(small.data(tmp_path / "data"), "test")
-    loaded = made("xlnet", head_size=8)
+    loaded = model_of("xlnet", head_size=8)
     loaded.tokenizer, loaded.path = corpus.tokenizer, corpus.directory
     pairs = minimal_pairs(corpus, 12, 3)
     totals = exact(loaded, corpus, [ids for pair in pairs for ids in pair])
@@ -128,9 +129,9 @@ def test_an_xlnet_that_has_learned_from_left_to_right_is_asked_so(tmp_path):
         each = [log_p(loaded.model, row, gold) for row, gold in zip(hidden, ids, strict=True)]
         assert total == pytest.approx(sum(each), abs=1e-4)
     wanted = [a > b for a, b in zip(totals[::2], totals[1::2], strict=True)]
-    found = judged(loaded, corpus, MeasureSizes(pairs=12, seed=3), 40, both_sides=False)
-    assert found["minimal_pairs"] == pytest.approx(sum(wanted) / len(wanted))
-    assert found["minimal_pairs_each"]["sums"] == [float(each) for each in wanted]
+    figures = judged(loaded, corpus, MeasureSizes(pairs=12, seed=3), 40, both_sides=False)
+    assert figures["minimal_pairs"] == pytest.approx(sum(wanted) / len(wanted))
+    assert figures["minimal_pairs_each"]["sums"] == [float(each) for each in wanted]
 
 
 def test_tokens_are_swapped_where_no_spaces_are():
@@ -142,15 +143,15 @@ def test_tokens_are_swapped_where_no_spaces_are():
 def test_both_kinds_of_models_prefer_by_their_sums(tmp_path):
     corpus = Corpus.open(small.data(tmp_path / "data"), "test")
     pairs = [MinimalPair([8, 9, 10], [9, 8, 10]), MinimalPair([11, 12, 13], [13, 12, 11])]
-    bert, gpt = made("bert", context=16), made("gpt", context=16)
+    bert, gpt = model_of("bert", context=16), model_of("gpt", context=16)
     rows = [ids for pair in pairs for ids in pair]
     totals = pseudo(BlankScorer(bert, SPECIAL), rows)
     blanks = BlankScorer(bert, SPECIAL)
     for row, total in zip(rows, totals, strict=True):
         each = blanks([row] * 3, [0, 1, 2])
         assert total == pytest.approx(sum(guess.logprob for guess in each), abs=1e-4)
-    found = preferred(bert, corpus, pairs, both_sides=True)
-    assert found == [totals[0] > totals[1], totals[2] > totals[3]]
+    figures = preferred(bert, corpus, pairs, both_sides=True)
+    assert figures == [totals[0] > totals[1], totals[2] > totals[3]]
     with torch.no_grad():
         tokens = torch.tensor([[SPECIAL.end, 8, 9]])
         log_p = gpt.model.logits(gpt.model(tokens))[0].log_softmax(-1)

@@ -74,18 +74,18 @@ def mended(source, target):
     spans = {}
     for token in target:
         if token in SPECIAL.sentinels:
-            held = spans[token] = []
+            span = spans[token] = []
         else:
-            held.append(token)
+            span.append(token)
     return np.array([own for token in source for own in spans.get(token, [token])])
 
 
 @pytest.mark.parametrize("model", FAMILIES)
 def test_every_model_reads_the_same_bytes_in_the_same_order(model, where):
     """Each place of a step reads on in a stretch of the text, which is that of all models."""
-    made = recipe_of(model, where)
+    recipe = recipe_of(model, where)
     data = TextData()
-    objective = data.build(resolved(made, data, MachineFacts())).objective
+    objective = data.build(resolved(recipe, data, MachineFacts())).objective
     corpus, order = objective.corpus, objective.order(0)
     numbers = np.arange(len(objective)) if order is None else order
     assert sorted(numbers.tolist()) == list(range(len(objective)))
@@ -94,16 +94,16 @@ def test_every_model_reads_the_same_bytes_in_the_same_order(model, where):
         read = np.concatenate([text_of(objective, int(n)) for n in numbers[place::4][:5]])
         about = place * len(corpus) // 4
         starts = range(max(0, about - 64), about + 64)
-        found = [at for at in starts if np.array_equal(corpus.read(at, at + len(read)), read)]
-        assert len(found) == 1 and len(read) >= 5 * 30
+        places = [at for at in starts if np.array_equal(corpus.read(at, at + len(read)), read)]
+        assert len(places) == 1 and len(read) >= 5 * 30
 
 
 @pytest.mark.parametrize("model", FAMILIES)
 def test_budgets_in_tokens_and_operations_are_kept_within_a_twentieth(model, where, tmp_path):
     def spent(kind, amount):
         budget = {"steps": None, "tokens": None, kind: amount}
-        made = recipe_of(model, where, budget=budget, validation={"every": 100})
-        facts = train(made, tmp_path / kind, display="silent")
+        recipe = recipe_of(model, where, budget=budget, validation={"every": 100})
+        facts = train(recipe, tmp_path / kind, display="silent")
         progress = facts["progress"]
         return progress["tokens"], progress["step"] * facts["step_flops"]
 
@@ -114,8 +114,8 @@ def test_budgets_in_tokens_and_operations_are_kept_within_a_twentieth(model, whe
 
 
 def test_a_budget_by_the_clock_is_kept(where, tmp_path):
-    made = small.recipe("gpt", where, budget={"steps": None, "minutes": 0.04, "clock": True})
-    facts = train(made, tmp_path / "run", display="silent")
+    recipe = small.recipe("gpt", where, budget={"steps": None, "minutes": 0.04, "clock": True})
+    facts = train(recipe, tmp_path / "run", display="silent")
     spent = facts["progress"]["seconds"]
     longest = spent / facts["progress"]["step"] * 5
     assert 2.4 <= spent <= 2.4 + longest
@@ -127,8 +127,8 @@ def test_a_budget_by_the_clock_is_kept(where, tmp_path):
 def test_a_budget_in_operations_is_kept(where, tmp_path):
     few = small.recipe("gpt", where, budget={"steps": 7})
     flops = train(few, tmp_path / "few", display="silent")["step_flops"]
-    made = small.recipe("gpt", where, budget={"steps": None, "flops": 7.5 * flops})
-    assert train(made, tmp_path / "run", display="silent")["progress"]["step"] == 7
+    recipe = small.recipe("gpt", where, budget={"steps": None, "flops": 7.5 * flops})
+    assert train(recipe, tmp_path / "run", display="silent")["progress"]["step"] == 7
 
 
 LEARNED = [
@@ -144,8 +144,8 @@ def test_bits_per_byte_are_those_of_the_likelihood(model, objective, few, tmp_pa
     it: in its chunk, or in its stream from the beginning, as far as the model remembers.
     """
     own = {"name": objective} | ({"two_directions": False} if objective == "permuted" else {})
-    made = small.recipe(model, few, objective=own, batch={"size": 4, "seq_len": 32})
-    train(made, tmp_path / "run", display="silent")
+    recipe = small.recipe(model, few, objective=own, batch={"size": 4, "seq_len": 32})
+    train(recipe, tmp_path / "run", display="silent")
     loaded, corpus = load(tmp_path / "run"), Corpus.open(few, "test")
     ids = torch.from_numpy(corpus.read(0, len(corpus)))
     streams = max(1, min(4, len(ids) // 32)) if objective == "recurrent" else 1
@@ -156,17 +156,17 @@ def test_bits_per_byte_are_those_of_the_likelihood(model, objective, few, tmp_pa
             text = torch.cat([ids[first - 1 :][:1] if first else ids[-1:], ids[first:][:size]])
             for at in range(1, len(text)):
                 nats -= alone(loaded.model, objective, text, at)
-    found = likelihood(loaded, corpus, made)
-    assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / corpus.bytes, rel=1e-5)
+    figures = likelihood(loaded, corpus, recipe)
+    assert figures["bits_per_byte"] == pytest.approx(nats / math.log(2) / corpus.bytes, rel=1e-5)
 
 
 def alone(model, objective, text, at):
     """The logarithm of the chance of text[at]; text[0] is only known."""
     begun = (at - 1) // 32 * 32  # the token before the first one of a chunk
     if objective == "permuted":  # a single row asks, and sees all before it
-        row, asked = text[None, begun : at + 1], torch.tensor([[at - begun]])
+        row, target = text[None, begun : at + 1], torch.tensor([[at - begun]])
         order = torch.arange(at - begun + 1)[None]
-        hidden = model(row, order=order, targets=asked)[0, 0]
+        hidden = model(row, order=order, targets=target)[0, 0]
     elif objective == "recurrent":
         state = State()
         for start in range(0, begun, 32):  # whole segments, which the model remembers
@@ -180,9 +180,9 @@ def alone(model, objective, text, at):
 
 
 def test_bits_have_an_interval_over_documents():
-    found = bits([8 * math.log(2), 16 * math.log(2)], [2, 4])
-    assert found["bits_per_byte"] == pytest.approx(4.0)
-    assert found["bits_per_byte_interval"] == pytest.approx([4.0, 4.0])
+    figures = bits([8 * math.log(2), 16 * math.log(2)], [2, 4])
+    assert figures["bits_per_byte"] == pytest.approx(4.0)
+    assert figures["bits_per_byte_interval"] == pytest.approx([4.0, 4.0])
     assert bits([math.log(2)], [1])["bits_per_byte_interval"] is None
 
 
@@ -201,18 +201,18 @@ def test_what_a_model_is_measured_by_is_what_it_can(model, where, tmp_path):
     objective = {"name": own.get(model, "recurrent")}
     if model == "xlnet":
         objective |= {"two_directions": False}
-    made = small.recipe(model, where, objective=objective)
-    train(made, tmp_path / "run", display="silent")
+    recipe = small.recipe(model, where, objective=objective)
+    train(recipe, tmp_path / "run", display="silent")
     prompts = () if model == "t5" else ("w8 w9 w10",)  # these words have no marks for blanks
     extent = MeasureSizes(blanks=20, pairs=4, prompts=prompts, tokens=4)
-    found = measure(tmp_path / "run", where, extent)
+    figures = measure(tmp_path / "run", where, extent)
     exactly, both = model not in ("bert", "t5"), model in ("bert", "t5", "xlnet")
-    assert ("bits_per_byte" in found) == exactly
-    assert ("masked_accuracy" in found) == both == ("pseudo_bits_per_byte" in found)
+    assert ("bits_per_byte" in figures) == exactly
+    assert ("masked_accuracy" in figures) == both == ("pseudo_bits_per_byte" in figures)
     if both:
-        low, high = found["pseudo_bits_per_byte_interval"]
-        assert low <= found["pseudo_bits_per_byte"] <= high
-    assert 0 <= found["minimal_pairs"] <= 1
+        low, high = figures["pseudo_bits_per_byte_interval"]
+        assert low <= figures["pseudo_bits_per_byte"] <= high
+    assert 0 <= figures["minimal_pairs"] <= 1
     kinds = ["filled" if model == "bert" else "generated"] * len(prompts)
-    assert [sample["kind"] for sample in found["samples"]] == kinds
-    assert measure(tmp_path / "run", where, extent) == found
+    assert [sample["kind"] for sample in figures["samples"]] == kinds
+    assert measure(tmp_path / "run", where, extent) == figures

@@ -36,12 +36,12 @@ def test_the_sentence_is_the_same_for_all(where):
 def test_attention_is_the_mean_of_the_recorded_heads(where):
     loaded = model("gpt", where)
     text = "w8 w9 w10 w11"
-    found = attended(loaded, text)
+    figures = attended(loaded, text)
     ids = loaded.tokenizer.encode(text)
     with torch.no_grad(), record(loaded.model) as seen:
         loaded.model(torch.tensor([ids]))
-    assert found is not None and found["tokens"] == text.split()
-    for layer, recorded in zip(found["layers"], seen, strict=True):
+    assert figures is not None and figures["tokens"] == text.split()
+    for layer, recorded in zip(figures["layers"], seen, strict=True):
         assert np.allclose(layer["weights"], recorded.weights[0].mean(0), atol=6e-5)
     bert = attended(model("bert", where), text)
     assert bert is not None and bert["tokens"][0] == "w4" and bert["tokens"][-1] == "w5"
@@ -51,8 +51,8 @@ def test_attention_is_the_mean_of_the_recorded_heads(where):
 
 def test_a_text_that_sets_no_task_has_no_probe(where):
     loaded = model("gpt", where)
-    found = probed(loaded, where, "train", 60, 0)
-    assert found == {}  # these words have no punctuation to ask for
+    figures = probed(loaded, where, "train", 60, 0)
+    assert figures == {}  # these words have no punctuation to ask for
 
 
 def test_probes_have_an_interval_and_an_untrained_model_beside_them(tmp_path):
@@ -67,13 +67,13 @@ def test_probes_have_an_interval_and_an_untrained_model_beside_them(tmp_path):
     (tmp_path / "text.txt").write_text("\n\n".join(lines))
     prepare(PreparePlan((str(tmp_path / "text.txt"),), tmp_path / "data", vocab_size=380))
     loaded = model("gpt", tmp_path / "data", vocab_size=400, context=64)
-    found = probed(loaded, tmp_path / "data", "train", 80, 0)
-    low, high = found["probe_accuracy_interval"]
-    assert 0 <= low <= found["probe_accuracy"] <= high <= 1
-    assert [row["task"] for row in found["probe_tasks"]] == ["punctuation-next", "previous-word"]
-    mean = np.mean([row["untrained"] for row in found["probe_tasks"]])
-    assert found["probe_untrained"] == pytest.approx(mean)
-    assert probed(loaded, tmp_path / "data", "train", 80, 0) == found
+    figures = probed(loaded, tmp_path / "data", "train", 80, 0)
+    low, high = figures["probe_accuracy_interval"]
+    assert 0 <= low <= figures["probe_accuracy"] <= high <= 1
+    assert [row["task"] for row in figures["probe_tasks"]] == ["punctuation-next", "previous-word"]
+    mean = np.mean([row["untrained"] for row in figures["probe_tasks"]])
+    assert figures["probe_untrained"] == pytest.approx(mean)
+    assert probed(loaded, tmp_path / "data", "train", 80, 0) == figures
 
 
 def test_a_beginning_ends_with_a_whole_character(tmp_path):
@@ -83,15 +83,15 @@ def test_a_beginning_ends_with_a_whole_character(tmp_path):
     lines = ["".join(chr(0x4E00 + i) for i in dice.integers(0, 5000, 20)) for _ in range(60)]
     (tmp_path / "text.txt").write_text("。\n\n".join(lines), encoding="utf-8")
     prepare(PreparePlan((str(tmp_path / "text.txt"),), tmp_path / "data", vocab_size=380))
-    found = beginnings(Corpus.open(tmp_path / "data", "train"), count=8)
-    assert len(found) == 8 and not any("\ufffd" in text for text in found)
+    prefixes = beginnings(Corpus.open(tmp_path / "data", "train"), count=8)
+    assert len(prefixes) == 8 and not any("\ufffd" in text for text in prefixes)
 
 
 def test_a_prompt_that_is_too_long_for_a_model_is_passed_over(where):
     recipe = small.recipe("gpt", where, objective={"name": "causal"})
     extent = MeasureSizes(prompts=(" ".join(["w8"] * 40), "w8 w9"), tokens=2)
-    found = samples(model("gpt", where), Corpus.open(where, "test"), recipe, extent)
-    assert [each["given"] for each in found] == ["w8 w9"]
+    texts = samples(model("gpt", where), Corpus.open(where, "test"), recipe, extent)
+    assert [each["given"] for each in texts] == ["w8 w9"]
 
 
 def test_an_xlnet_writes_only_if_it_has_learned_to_ask(where):
@@ -132,13 +132,13 @@ def test_memory_is_what_is_held_at_once():
 @pytest.mark.parametrize("name", ["gpt", "t5", "lstm", "longformer", "xlnet"])
 def test_a_fresh_model_of_the_same_shape_reads_longer_texts(name, tmp_path):
     shape = dict(small.SHAPES.get(name, small.PLAIN)) | {"vocab_size": 40}
-    given = create(name, **shape)
-    save(given, tmp_path / "model")
-    made = fresh(load(tmp_path / "model").model, 256)
-    count = given.parameter_count()
-    more = 256 * 16 if hasattr(given.config, "context") else 0  # positions
-    assert count <= made.parameter_count() <= count + more
-    short, long = passed(made, 32), passed(made, 256)
+    model = create(name, **shape)
+    save(model, tmp_path / "model")
+    again = fresh(load(tmp_path / "model").model, 256)
+    count = model.parameter_count()
+    more = 256 * 16 if hasattr(model.config, "context") else 0  # positions
+    assert count <= again.parameter_count() <= count + more
+    short, long = passed(again, 32), passed(again, 256)
     assert short["seconds"] > 0 and long["bytes"] > 2 * short["bytes"]
     with torch.inference_mode():
-        assert reading(made, 64)().shape[1] == (32 if name == "t5" else 64)
+        assert reading(again, 64)().shape[1] == (32 if name == "t5" else 64)

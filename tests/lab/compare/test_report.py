@@ -19,9 +19,9 @@ from regard.report.pages import words
 from tests.lab.compare.made import EVIL, comparison
 
 
-def written(found, out):
+def written(facts, out):
     """What a comparison found as a report, and its page."""
-    return write_report(found, out), (out / "report.html").read_text(encoding="utf-8")
+    return write_report(facts, out), (out / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +76,13 @@ def test_pseudo_likelihoods_and_prefixes_are_never_among_exact_bits(whole):
 
 
 def test_a_probe_is_held_against_the_untrained_model(tmp_path):
-    found = comparison(seeds=1)
+    facts = comparison(seeds=1)
     for model, untrained in (("gpt", 0.5), ("bert", 0.6), ("lstm", 0.9), ("transformer", 0.56)):
-        found["cells"][f"{model}-1"]["probe_untrained"] = untrained
-    _, html = written(found, tmp_path)  # every interval begins at 0.55
+        facts["cells"][f"{model}-1"]["probe_untrained"] = untrained
+    _, html = written(facts, tmp_path)  # every interval begins at 0.55
     assert "Clearly above an untrained model of its shape: gpt." in html
-    found["cells"]["gpt-1"]["probe_untrained"] = 0.55
-    assert "None of them is clearly above" in written(found, tmp_path)[1]
+    facts["cells"]["gpt-1"]["probe_untrained"] = 0.55
+    assert "None of them is clearly above" in written(facts, tmp_path)[1]
 
 
 def test_what_others_wrote_is_only_text(whole):
@@ -110,25 +110,25 @@ def test_every_word_is_there_in_both_languages(whole):
     assert html.count('class="en" lang="en"') == html.count('class="zh" lang="zh-Hans"') > 50
     han = re.compile(r"[\u4e00-\u9fff]")
     assert all(
-        han.search(said.zh) and not han.search(said.en) for said in words("compare").values()
+        han.search(text.zh) and not han.search(text.en) for text in words("compare").values()
     )
 
 
 def test_a_comparison_that_has_only_begun(tmp_path):
-    found = comparison()
-    found["missing"] = list(found["cells"])
-    found |= {"cells": {}, "costs": None}
-    report, html = written(found, tmp_path)
+    facts = comparison()
+    facts["missing"] = list(facts["cells"])
+    facts |= {"cells": {}, "costs": None}
+    report, html = written(facts, tmp_path)
     assert "Not finished" in report["summary"] and report["spent"] == []
     assert 'id="exact"' not in html and 'id="attention"' not in html and 'id="repeat"' in html
 
 
 def test_who_reads_otherwise_is_said_to(tmp_path):
     """Of as many tokens T5 meets more of the text."""
-    for models, said in ((("gpt", "bert"), False), (("t5", "xlnet"), True)):
+    for models, shown in ((("gpt", "bert"), False), (("t5", "xlnet"), True)):
         html = unescape(written(comparison(models=models, seeds=1), tmp_path)[1])
         note = words("compare")["reads_span"]
-        assert (note.en in html) == (note.zh in html) == said
+        assert (note.en in html) == (note.zh in html) == shown
 
 
 @pytest.mark.parametrize(
@@ -145,25 +145,25 @@ def test_one_model_with_one_seed(tmp_path):
 
 
 def test_figures_that_are_no_numbers_become_nothing(tmp_path):
-    found = comparison()
-    found["cells"]["gpt-1"]["curve"][0]["bits_per_byte"] = float("inf")
-    report = write_report(found, tmp_path)
+    facts = comparison()
+    facts["cells"]["gpt-1"]["curve"][0]["bits_per_byte"] = float("inf")
+    report = write_report(facts, tmp_path)
     text = (tmp_path / "report.json").read_text(encoding="utf-8")
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     line = curve_panels(report)[0]["lines"][0]
-    assert len(line["points"]) == len(found["cells"]["gpt-1"]["curve"]) - 1
+    assert len(line["points"]) == len(facts["cells"]["gpt-1"]["curve"]) - 1
 
 
 def test_the_command_repeats_the_plan(tmp_path):
     plan = ComparisonPlan.of(comparison()["plan"])
-    said = shlex.split(command(plan, "again"))
-    given = dict(itertools.pairwise(said))
-    assert said[:3] == ["regard", "compare", plan.sources[0]]
-    assert ModelBudget.of(given["--budget"]) == plan.budget
-    assert tuple(lineup(given["--models"].split(","))) == plan.entries
-    assert [b for a, b in itertools.pairwise(said) if a == "--prompt"] == list(plan.prompts)
-    assert int(given["--seeds"]) == plan.seeds and given["--size"] == plan.size
-    assert shlex.split(unfolded(command(plan, "again")).replace("\\\n", "")) == said
+    words = shlex.split(command(plan, "again"))
+    options = dict(itertools.pairwise(words))
+    assert words[:3] == ["regard", "compare", plan.sources[0]]
+    assert ModelBudget.of(options["--budget"]) == plan.budget
+    assert tuple(lineup(options["--models"].split(","))) == plan.entries
+    assert [b for a, b in itertools.pairwise(words) if a == "--prompt"] == list(plan.prompts)
+    assert int(options["--seeds"]) == plan.seeds and options["--size"] == plan.size
+    assert shlex.split(unfolded(command(plan, "again")).replace("\\\n", "")) == words
 
 
 @pytest.mark.parametrize("budget", [ModelBudget("minutes", 2 / 3), ModelBudget("tokens", 2e6),
@@ -177,17 +177,17 @@ def test_runs_are_linked_where_they_have_a_report(tmp_path):
     report = tmp_path / "runs" / "gpt-2" / "report.html"
     report.parent.mkdir(parents=True)
     report.write_text("")
-    made = report_of(comparison(), tmp_path)["recipe"]["runs"]
-    assert {run["name"]: run["report"] for run in made if run["report"]} == {
+    runs = report_of(comparison(), tmp_path)["recipe"]["runs"]
+    assert {run["name"]: run["report"] for run in runs if run["report"]} == {
         "gpt-2": "runs/gpt-2/report.html"
     }
-    assert all(run["command"].startswith("regard train ") for run in made)
+    assert all(run["command"].startswith("regard train ") for run in runs)
 
 
 def test_a_sample_stands_under_its_own_prompt(tmp_path):
-    found = comparison(seeds=1)
-    del found["cells"]["gpt-1"]["samples"][0]  # a prompt that was too long for it
-    html = re.search(r'<section id="samples">.*?</section>', page(report_of(found, tmp_path)), re.S)
+    facts = comparison(seeds=1)
+    del facts["cells"]["gpt-1"]["samples"][0]  # a prompt that was too long for it
+    html = re.search(r'<section id="samples">.*?</section>', page(report_of(facts, tmp_path)), re.S)
     first, second = html[0].split("<h3>")[1:]
     assert ">gpt<" not in first and ">gpt<" in second
     assert ">bert<" in first and ">bert<" in second

@@ -15,7 +15,7 @@ from regard.lab.compare.verdict import (
 )
 
 
-def found(seeds=1, ngram=None, **models):
+def facts_of(seeds=1, ngram=None, **models):
     """bits_per_byte by model: a list over seeds of (value, low, high)."""
     cells = {}
     for model, values in models.items():
@@ -31,28 +31,28 @@ def found(seeds=1, ngram=None, **models):
 
 
 def test_models_are_ranked_and_told_apart_by_intervals():
-    made = found(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)], xl=[(2.05, 1.95, 2.15)])
-    ranked = scores(made, BITS)
+    facts = facts_of(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)], xl=[(2.05, 1.95, 2.15)])
+    ranked = scores(facts, BITS)
     assert [score.model for score in ranked] == ["gpt", "xl", "lstm"]
     assert not apart(ranked[0], ranked[1]) and apart(ranked[0], ranked[2])
     assert [score.model for score in leaders(ranked)] == ["gpt", "xl"]
 
 
-def by_document(made, **models):
+def by_document(facts, **models):
     """Adds the bits of every document, of 10 bytes each."""
     for model, bits in models.items():
-        cell = made["cells"][f"{model}-1"]
+        cell = facts["cells"][f"{model}-1"]
         cell["bits_per_byte_each"] = each(np.array(bits), np.full(len(bits), 10.0))
-    return made
+    return facts
 
 
 def test_what_is_hard_for_both_models_is_no_noise():
     wide = (1.0, 3.0)  # documents differ much more than the models
     hard = np.linspace(10, 30, 40)
-    made = found(gpt=[(2.0, *wide)], lstm=[(2.1, *wide)], xl=[(2.0, *wide)])
+    facts = facts_of(gpt=[(2.0, *wide)], lstm=[(2.1, *wide)], xl=[(2.0, *wide)])
     swaying = hard + np.tile([0.5, -0.5], 20)
     ranked = {
-        s.model: s for s in scores(by_document(made, gpt=hard, lstm=hard + 1, xl=swaying), BITS)
+        s.model: s for s in scores(by_document(facts, gpt=hard, lstm=hard + 1, xl=swaying), BITS)
     }
     assert apart(ranked["gpt"], ranked["lstm"]) and apart(ranked["lstm"], ranked["gpt"])
     assert not apart(ranked["gpt"], ranked["xl"]) and apart(ranked["xl"], ranked["lstm"])
@@ -60,30 +60,30 @@ def test_what_is_hard_for_both_models_is_no_noise():
 
 def test_a_handful_of_documents_tells_nothing_apart():
     bits = np.linspace(10, 30, FEWEST - 1)
-    made = found(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
-    one, other = scores(by_document(made, gpt=bits, lstm=bits + 5), BITS)
+    facts = facts_of(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
+    one, other = scores(by_document(facts, gpt=bits, lstm=bits + 5), BITS)
     assert not apart(one, other)
 
 
 def test_other_documents_are_compared_by_their_intervals():
-    made = by_document(found(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)]), gpt=[20.0] * 10)
-    by_document(made, lstm=[20.0] * 11)
-    assert apart(*scores(made, BITS))
+    facts = by_document(facts_of(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)]), gpt=[20.0] * 10)
+    by_document(facts, lstm=[20.0] * 11)
+    assert apart(*scores(facts, BITS))
 
 
 def test_many_examples_are_kept_in_blocks_of_neighbours():
     sums, sizes = np.arange(2.0 * BLOCKS + 7), np.ones(2 * BLOCKS + 7)
-    kept = each(sums, sizes)
-    assert len(kept["sums"]) == len(kept["sizes"]) == BLOCKS
-    assert sum(kept["sums"]) == sums.sum() and sum(kept["sizes"]) == len(sums)
+    shared = each(sums, sizes)
+    assert len(shared["sums"]) == len(shared["sizes"]) == BLOCKS
+    assert sum(shared["sums"]) == sums.sum() and sum(shared["sizes"]) == len(sums)
     assert each(np.array([1.0, 0.0])) == {"sums": [1.0, 0.0], "sizes": [1.0, 1.0]}
 
 
 def test_with_seeds_the_noise_between_them_decides():
     wide = (0.0, 9.0)
-    made = found(2, gpt=[(2.0, *wide), (2.02, *wide)], lstm=[(2.5, *wide), (2.52, *wide)],
+    facts = facts_of(2, gpt=[(2.0, *wide), (2.02, *wide)], lstm=[(2.5, *wide), (2.52, *wide)],
                  xl=[(2.0, *wide), (2.4, *wide)])  # fmt: skip
-    by_name = {score.model: score for score in scores(made, BITS)}
+    by_name = {score.model: score for score in scores(facts, BITS)}
     assert apart(by_name["gpt"], by_name["lstm"])
     assert not apart(by_name["gpt"], by_name["xl"])
 
@@ -92,9 +92,9 @@ def test_with_seeds_the_noise_between_them_decides():
 def test_few_seeds_tell_little(shift):
     """Welch's test: twice the standard error would name one of five differences of two seeds."""
     one, other = [2.0, 2.03, 1.99], [2.0 + shift, 2.06 + shift]
-    made = found(3, gpt=[(x, 0, 9) for x in one], lstm=[(x, 0, 9) for x in other])
+    facts = facts_of(3, gpt=[(x, 0, 9) for x in one], lstm=[(x, 0, 9) for x in other])
     chance = ttest_ind(one, other, equal_var=False).pvalue
-    assert apart(*scores(made, BITS)) == (chance < 0.05)
+    assert apart(*scores(facts, BITS)) == (chance < 0.05)
 
 
 WIDE = (0.0, 9.0)
@@ -103,7 +103,7 @@ NOISY = {"gpt": [(2.0, *WIDE), (2.2, *WIDE)], "lstm": [(2.5, *WIDE), (2.5, *WIDE
 
 
 @pytest.mark.parametrize(
-    ("seeds", "ngram", "models", "told", "untold"),
+    ("seeds", "ngram", "models", "expected", "untold"),
     [
         (1, None, {"gpt": GPT, "xl": [(2.05, 1.95, 2.15)]},
          ["gpt and xl cannot be told apart", "gpt、xl 之间分不出高下", "trained once"], []),
@@ -117,55 +117,57 @@ NOISY = {"gpt": [(2.0, *WIDE), (2.2, *WIDE)], "lstm": [(2.5, *WIDE), (2.5, *WIDE
         (3, None, {"gpt": GPT * 3, "lstm": LSTM * 3}, [], ["once"]),  # all seeds are there
     ],
 )  # fmt: skip
-def test_what_is_said_follows_the_figures(seeds, ngram, models, told, untold):
-    sentences = verdict(found(seeds, ngram, **models))
-    said = "\n".join(text for sentence in sentences for text in sentence)
-    assert all(words in said for words in told) and not any(words in said for words in untold)
+def test_what_is_said_follows_the_figures(seeds, ngram, models, expected, untold):
+    sentences = verdict(facts_of(seeds, ngram, **models))
+    report = "\n".join(text for sentence in sentences for text in sentence)
+    assert all(words in report for words in expected) and not any(
+        words in report for words in untold
+    )
 
 
 def test_what_is_missing_is_named():
-    made = found(gpt=GPT) | {"missing": ["bert-1"]}
-    assert verdict(made)[-1].en == "Not finished: bert-1."
+    facts = facts_of(gpt=GPT) | {"missing": ["bert-1"]}
+    assert verdict(facts)[-1].en == "Not finished: bert-1."
 
 
 def test_speed_is_that_of_a_model_over_its_seeds():
-    made = found(2, gpt=[(2.0, 1.9, 2.1)] * 2, lstm=[(2.5, 2.4, 2.6)] * 2)
-    made["cells"]["lstm-2"]["tokens_per_second"] = 3000.0
-    said = next(each for each in verdict(made) if "fastest" in each.en)
+    facts = facts_of(2, gpt=[(2.0, 1.9, 2.1)] * 2, lstm=[(2.5, 2.4, 2.6)] * 2)
+    facts["cells"]["lstm-2"]["tokens_per_second"] = 3000.0
+    sentence = next(each for each in verdict(facts) if "fastest" in each.en)
     wanted = "lstm learns fastest (2,000 tokens a second), 2.7 times as fast as gpt"
-    assert said.en.startswith(wanted)
+    assert sentence.en.startswith(wanted)
 
 
 def test_a_probe_says_nothing_that_an_untrained_twin_says_too():
-    made = found(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
+    facts = facts_of(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
     for name, low in (("gpt-1", 0.75), ("lstm-1", 0.65)):
-        made["cells"][name] |= {
+        facts["cells"][name] |= {
             "probe_accuracy": low + 0.05, "probe_accuracy_interval": [low, low + 0.1],
             "probe_untrained": 0.7,
         }  # fmt: skip
-    assert any("more of gpt than" in each.en for each in verdict(made))
-    made["cells"]["gpt-1"]["probe_untrained"] = 0.9
-    assert any("no more of any model" in each.en for each in verdict(made))
+    assert any("more of gpt than" in each.en for each in verdict(facts))
+    facts["cells"]["gpt-1"]["probe_untrained"] = 0.9
+    assert any("no more of any model" in each.en for each in verdict(facts))
 
 
 def test_who_keeps_not_to_the_budget_is_named():
-    made = found(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
+    facts = facts_of(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
     for name, tokens in (("gpt-1", 951), ("lstm-1", 1049)):
-        made["cells"][name] |= {"tokens": tokens, "seconds": 66.0, "flops": 1e9}
-    assert not any("of the budget" in each.en for each in verdict(made))
-    made["cells"]["gpt-1"]["tokens"] = 940
-    said = next(each for each in verdict(made) if "of the budget" in each.en)
-    assert "gpt (94%)" in said.en and "lstm" not in said.en and "gpt (94%)" in said.zh
-    made["plan"]["budget"] = {"kind": "minutes", "amount": 1.0}  # 66 seconds are too many
-    said = next(each for each in verdict(made) if "of the budget" in each.en)
-    assert "gpt (110%) and lstm (110%)" in said.en
+        facts["cells"][name] |= {"tokens": tokens, "seconds": 66.0, "flops": 1e9}
+    assert not any("of the budget" in each.en for each in verdict(facts))
+    facts["cells"]["gpt-1"]["tokens"] = 940
+    sentence = next(each for each in verdict(facts) if "of the budget" in each.en)
+    assert "gpt (94%)" in sentence.en and "lstm" not in sentence.en and "gpt (94%)" in sentence.zh
+    facts["plan"]["budget"] = {"kind": "minutes", "amount": 1.0}  # 66 seconds are too many
+    sentence = next(each for each in verdict(facts) if "of the budget" in each.en)
+    assert "gpt (110%) and lstm (110%)" in sentence.en
 
 
 def test_a_single_document_does_not_show_the_noise():
     """No interval over documents, and one seed: nothing is within a noise that nobody knows."""
-    made = found(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
-    for cell in made["cells"].values():
+    facts = facts_of(gpt=[(2.0, 1.9, 2.1)], lstm=[(2.5, 2.4, 2.6)])
+    for cell in facts["cells"].values():
         cell["bits_per_byte_interval"] = None
-    first = verdict(by_document(made, gpt=[20.0], lstm=[25.0]))[0]
+    first = verdict(by_document(facts, gpt=[20.0], lstm=[25.0]))[0]
     assert "cannot be told apart" in first.en and "do not show the noise" in first.en
     assert "within the noise" not in first.en and "看不出噪声" in first.zh

@@ -29,9 +29,9 @@ def test_a_model_of_two_directions_reads_one_text(tmp_path: Path) -> None:
     words: Any = loaded.tokenizer
     special = special_of(words, "small")
     ids = words.encode(SENTENCE, special=False)
-    given = torch.tensor([[*ids, special.sep, special.cls]])
+    tokens = torch.tensor([[*ids, special.sep, special.cls]])
     segments = torch.tensor([[*(0 for _ in ids), 0, 2]])
-    expected = recorded(speaking("xlnet").model, given, segments=segments)[1][0]
+    expected = recorded(speaking("xlnet").model, tokens, segments=segments)[1][0]
     torch.testing.assert_close(torch.tensor(seen.values), torch.from_numpy(expected))
 
 
@@ -75,7 +75,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     words = ["draw", "attention", "to be or not", "--model", "bert-tiny", "--head", "1"]
     file = tmp_path / "a.png"
     assert main([*words, "--out", str(file), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert file.read_bytes().startswith(b"\x89PNG\r\n") and found["out"] == str(file)
-    assert found["columns"] == "to be or not".split()
-    np.testing.assert_allclose(np.array(found["values"]).sum(1), 1.0, atol=1e-5)
+    facts = json.loads(capsys.readouterr().out)
+    assert file.read_bytes().startswith(b"\x89PNG\r\n") and facts["out"] == str(file)
+    assert facts["columns"] == "to be or not".split()
+    np.testing.assert_allclose(np.array(facts["values"]).sum(1), 1.0, atol=1e-5)

@@ -29,6 +29,7 @@ from regard.report.letters import dots
 from regard.training.hardware import step_flops
 from regard.training.schedule import schedule
 from tests.command import run as called
+from tests.methods.refusals import refuses
 
 MODELS = ("bert-tiny", "gpt2", "t5-small", "transformer-base", "xlnet-base", "longformer-base-4096")
 
@@ -36,16 +37,16 @@ MODELS = ("bert-tiny", "gpt2", "t5-small", "transformer-base", "xlnet-base", "lo
 def pixels(file: bytes) -> tuple[int, int, list[bytes]]:
     """A PNG, read by the letter of its format: every checksum, then its rows of pixels."""
     assert file[:8] == b"\x89PNG\r\n\x1a\n"
-    at, found = 8, {}
+    at, chunks = 8, {}
     while at < len(file):
         (size,) = struct.unpack(">I", file[at : at + 4])
         name, content = file[at + 4 : at + 8], file[at + 8 : at + 8 + size]
         (check,) = struct.unpack(">I", file[at + 8 + size : at + 12 + size])
         assert check == zlib.crc32(name + content)
-        found[name], at = content, at + 12 + size
-    across, down, depth, kind = struct.unpack(">IIBB", found[b"IHDR"][:10])
+        chunks[name], at = content, at + 12 + size
+    across, down, depth, kind = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
     assert (depth, kind) == (8, 2)
-    body, line = zlib.decompress(found[b"IDAT"]), 1 + 3 * across
+    body, line = zlib.decompress(chunks[b"IDAT"]), 1 + 3 * across
     assert len(body) == line * down and set(body[::line]) == {0}
     return across, down, [body[i * line + 1 : (i + 1) * line] for i in range(down)]
 
@@ -63,14 +64,14 @@ def every() -> list[Any]:
 
 @pytest.mark.parametrize("number", range(6))
 def test_every_picture_has_every_form(number: int) -> None:
-    made = every()[number]
-    root = ElementTree.fromstring(made.svg())
-    assert made.title in "".join(root.itertext())
-    across, down, rows = pixels(made.png())
+    picture = every()[number]
+    root = ElementTree.fromstring(picture.svg())
+    assert picture.title in "".join(root.itertext())
+    across, down, rows = pixels(picture.png())
     assert across >= 32 and len(rows) == down
     assert len({row[3 * x : 3 * x + 3] for row in rows for x in range(across)}) > 1
-    assert made.text().startswith(made.title)
-    assert json.loads(json.dumps(made.data()))["title"] == made.title
+    assert picture.text().startswith(picture.title)
+    assert json.loads(json.dumps(picture.data()))["title"] == picture.title
 
 
 def test_a_cell_of_a_png_is_as_dark_as_its_value() -> None:
@@ -93,10 +94,10 @@ def written(file: bytes) -> set[tuple[int, int]]:
 def test_a_png_has_its_names() -> None:
     title = {(16 + 2 * x + a, 16 + 2 * y + b) for x, y in dots("causal")
              for a in (0, 1) for b in (0, 1)}  # fmt: skip
-    found = written(pictures.masks("causal", 4).png())
-    assert {(x, y) for x, y in found if y < 40} == title
-    assert min(x for x, y in found if y > 70) >= 16  # names of rows, and of columns above them
-    assert len(found) > len(title) + 8 * 4 * 4
+    pixels = written(pictures.masks("causal", 4).png())
+    assert {(x, y) for x, y in pixels if y < 40} == title
+    assert min(x for x, y in pixels if y > 70) >= 16  # names of rows, and of columns above them
+    assert len(pixels) > len(title) + 8 * 4 * 4
     long = BarDrawing(
         "a title that is longer than the picture is wide, in large letters", {"x": 2.0}
     )
@@ -125,18 +126,14 @@ def test_letters_of_dots() -> None:
 
 
 def test_positions_are_the_sinusoids() -> None:
-    made = pictures.positions(length=5, width=6, layout="halves")
-    assert made.values == sinusoids(torch.arange(5), 6, "halves").tolist()
-    root = ElementTree.fromstring(made.svg())
+    picture = pictures.positions(length=5, width=6, layout="halves")
+    assert picture.values == sinusoids(torch.arange(5), 6, "halves").tolist()
+    root = ElementTree.fromstring(picture.svg())
     cells = [rect for rect in root.iter() if rect.get("class") == "cell"]
     tips = [str(next(iter(cell)).text) for cell in cells]
-    table = [(i, j, value) for i, row in enumerate(made.values) for j, value in enumerate(row)]
+    table = [(i, j, value) for i, row in enumerate(picture.values) for j, value in enumerate(row)]
     assert tips == [f"{i} → {j}: {value:.4f}" for i, j, value in table]
     assert cells[0].get("fill-opacity") == "0.500"  # the sine of 0 lies in the middle
-    with pytest.raises(InputError, match="make it even"):
-        pictures.positions(width=7)
-    with pytest.raises(UnknownName, match="halves"):
-        pictures.positions(layout="halfs")
 
 
 def test_a_learned_table_is_that_of_the_model(tmp_path: Path) -> None:
@@ -144,14 +141,14 @@ def test_a_learned_table_is_that_of_the_model(tmp_path: Path) -> None:
     config = BertConfig(vocab_size=20, width=16, layers=1, heads=2, ffn_size=32, context=12)
     model = Bert(config).initialize()
     save(model, tmp_path / "bert")
-    made = pictures.positions(str(tmp_path / "bert"), length=5, width=4)
-    assert made.values == model.embeddings.positions.weight[:5, :4].tolist()
+    picture = pictures.positions(str(tmp_path / "bert"), length=5, width=4)
+    assert picture.values == model.embeddings.positions.weight[:5, :4].tolist()
     counts = pictures.parameters(str(tmp_path / "bert")).counts
     assert sum(counts.values()) == model.parameter_count() and len(counts) == 3
     for width in (0, -3):
-        with pytest.raises(InputError, match="from 2 to 128"):
+        with refuses(InputError, f"width is {width}", "2 to 128"):
             pictures.positions(str(tmp_path / "bert"), width=width)
-    with pytest.raises(InputError, match="of sinusoids"):
+    with refuses(InputError, "layout halves", tmp_path / "bert"):
         pictures.positions(str(tmp_path / "bert"), layout="halves")
 
 
@@ -164,22 +161,15 @@ def test_a_longformer_counts_from_its_first_position(tmp_path: Path) -> None:
     save(model, tmp_path / "long")
     first = config.first_position
     assert first > 0
-    made = pictures.positions(str(tmp_path / "long"), length=5, width=4)
-    assert made.values == model.embeddings.positions.weight[first : first + 5, :4].tolist()
+    picture = pictures.positions(str(tmp_path / "long"), length=5, width=4)
+    assert picture.values == model.embeddings.positions.weight[first : first + 5, :4].tolist()
 
 
 def test_rates_are_those_of_the_schedule() -> None:
-    made = pictures.schedules(["linear", "noam"], steps=100, warmup=20, rate=0.5)
+    picture = pictures.schedules(["linear", "noam"], steps=100, warmup=20, rate=0.5)
     at = schedule("linear", lr=0.5, warmup=20, steps=100)
-    assert made.lines["linear"] == [(t, at(int(t))) for t, _ in made.lines["linear"]]
-    assert max(y for _, y in made.lines["noam"]) == pytest.approx(0.5)
-    with pytest.raises(UnknownName, match="cosine"):
-        pictures.schedules(["cosin"])
-    with pytest.raises(InputError, match="no schedule"):
-        pictures.schedules([])
-    for names, power in ((["polynomial"], -1.0), (["cosine"], 3.0)):
-        with pytest.raises(InputError, match="of polynomial"):
-            pictures.schedules(names, power=power)
+    assert picture.lines["linear"] == [(t, at(int(t))) for t, _ in picture.lines["linear"]]
+    assert max(y for _, y in picture.lines["noam"]) == pytest.approx(0.5)
     assert {y for _, y in pictures.schedules(["noam"], rate=0.0).lines["noam"]} == {0.0}
 
 
@@ -209,9 +199,9 @@ def test_masks_say_who_sees_whom() -> None:
 
 def test_an_order_has_two_streams() -> None:
     words = ["a", "b", "c", "d", "e"]
-    made = pictures.order(words, seed=3, memory=1)
-    content, query = made.values[:5], made.values[5:]
-    assert all(row[0] for row in made.values)  # a memory is seen by all
+    picture = pictures.order(words, seed=3, memory=1)
+    content, query = picture.values[:5], picture.values[5:]
+    assert all(row[0] for row in picture.values)  # a memory is seen by all
     for i, (own, asking) in enumerate(zip(content, query, strict=True)):
         assert own[1 + i] and not asking[1 + i]
         assert [x for j, x in enumerate(own) if j != 1 + i] == [
@@ -222,43 +212,48 @@ def test_an_order_has_two_streams() -> None:
 
 
 def test_chinese_has_a_word_a_character(run: Any) -> None:
-    told = run("order", "小猫坐下。", "--json")
-    assert json.loads(told.stdout)["rows"][:5] == [f"h {word}" for word in "小猫坐下。"]
+    result = run("order", "小猫坐下。", "--json")
+    assert json.loads(result.stdout)["rows"][:5] == [f"h {word}" for word in "小猫坐下。"]
 
 
 def test_the_option_that_an_error_names_is_there(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    told = run("positions", "no-such-model", "--download")
-    assert isinstance(told.exception, RegardError) and "no-such-model" in str(told.exception)
-    assert "--download" not in str(told.exception)  # which was given, and got as far as the hub
+    result = run("positions", "no-such-model", "--download")
+    assert isinstance(result.exception, RegardError) and "no-such-model" in str(result.exception)
+    assert "--download" not in str(result.exception)  # which was given, and got as far as the hub
 
 
 def test_branches_are_seen_by_their_word() -> None:
-    made = pictures.masks("knowledge", 4, branches=2)
-    at = {name: i for i, name in enumerate(made.rows)}
-    assert made.values[at["w2"]][at["w2.1a"]] and made.values[at["w2.2b"]][at["w2"]]
-    assert not made.values[at["w1"]][at["w2.1a"]]
-    assert not made.values[at["w2.1a"]][at["w2.2a"]]
+    picture = pictures.masks("knowledge", 4, branches=2)
+    at = {name: i for i, name in enumerate(picture.rows)}
+    assert picture.values[at["w2"]][at["w2.1a"]] and picture.values[at["w2.2b"]][at["w2"]]
+    assert not picture.values[at["w1"]][at["w2.1a"]]
+    assert not picture.values[at["w2.1a"]][at["w2.2a"]]
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "said"),
+    ("draw", "error", "names"),
     [
-        ("casual", {}, "did you mean 'causal'"),
-        ("causal", {"window": 3}, "has no window"),
-        ("full", {"window": 3}, "has no window"),
-        ("window", {"window": 1000}, "from 0 to 128"),
-        ("longformer", {"globals": 40}, "choose fewer"),
-        ("window", {"window": 5}, "it is even"),
-        ("longformer", {"window": 0}, "it is even"),
-        ("knowledge", {"branches": 128}, "number of tokens"),
+        (lambda: pictures.positions(width=7), InputError, ["width is 7"]),
+        (lambda: pictures.positions(layout="halfs"), UnknownName, ["'halfs'", "'halves'"]),
+        (lambda: pictures.schedules(["cosin"]), UnknownName, ["'cosin'", "'cosine'"]),
+        (lambda: pictures.schedules([]), InputError, ["noam, t2t"]),
+        (lambda: pictures.schedules(["polynomial"], power=-1.0), InputError, ["power of -1"]),
+        (lambda: pictures.schedules(["cosine"], power=3.0), InputError, ["power of 3"]),
+        (lambda: pictures.masks("casual", 16), UnknownName, ["'casual'", "'causal'"]),
+        (lambda: pictures.masks("causal", 16, window=3), InputError, ["causal", "window", "past"]),
+        (lambda: pictures.masks("full", 16, window=3), InputError, ["full", "window"]),
+        (lambda: pictures.masks("window", 16, window=1000), InputError, ["window is 1,000", "128"]),
+        (lambda: pictures.masks("longformer", 16, globals=40), InputError, ["40 global", "16"]),
+        (lambda: pictures.masks("window", 16, window=5), InputError, ["window of 5"]),
+        (lambda: pictures.masks("longformer", 16, window=0), InputError, ["window of 0"]),
+        (lambda: pictures.masks("knowledge", 16, branches=128), InputError, ["tokens is 528"]),
+        (lambda: pictures.masks("causal", 1000), InputError, ["length is 1,000", "1 to 128"]),
     ],
 )
-def test_what_no_mask_has(kind: str, options: dict[str, int], said: str) -> None:
-    with pytest.raises((InputError, UnknownName), match=said):
-        pictures.masks(kind, 16, **options)
-    with pytest.raises(InputError, match="from 1 to 128"):
-        pictures.masks("causal", 1000)
+def test_what_cannot_be_drawn(draw: Any, error: type[RegardError], names: list[str]) -> None:
+    with refuses(error, *names):
+        draw()
 
 
 @pytest.mark.parametrize("kind", MASKS)
@@ -320,8 +315,8 @@ def run() -> Any:
 def test_the_command(run: Any, words: list[str], tmp_path: Path) -> None:
     shown = run(*words)
     assert shown.exit_code == 0 and len(shown.output.splitlines()) > 2
-    found = json.loads(run(*words, "--json").output)
-    assert found["title"] == shown.output.splitlines()[0]
+    facts = json.loads(run(*words, "--json").output)
+    assert facts["title"] == shown.output.splitlines()[0]
     for ending in ("svg", "png"):
         file = tmp_path / f"picture.{ending}"
         assert str(file) in run(*words, "--out", str(file)).output.replace("\n", "")

@@ -16,13 +16,13 @@ def test_tokens_are_whole_characters(kind: str) -> None:
     words = tokenizer(kind)
     text = "naïve 猫坐在 👩‍👩‍👧 🤖 龘 x\ny"
     ids = words.encode(text, special=False)
-    made = tokens_of(words, ids)
-    assert len(made) == len(ids)
-    shown = "".join(t.text for t in made)
+    tokens = tokens_of(words, ids)
+    assert len(tokens) == len(ids)
+    shown = "".join(t.text for t in tokens)
     assert "\ufffd" not in shown and "猫" in shown
-    assert all(any(c.isprintable() and not c.isspace() for c in t.text) for t in made)
+    assert all(any(c.isprintable() and not c.isspace() for c in t.text) for t in tokens)
     if kind == "bytes":
-        cat = [t for t in made if t.text == "猫"]
+        cat = [t for t in tokens if t.text == "猫"]
         assert [(t.part, t.parts) for t in cat] == [(1, 3), (2, 3), (3, 3)]
         half = tokens_of(words, ids[: ids.index(0xE7) + 1] if 0xE7 in ids else ids[:8])
         assert "\ufffd" not in "".join(t.text for t in half)
@@ -50,11 +50,11 @@ def test_the_largest_of_a_row_and_the_rest() -> None:
     dice = np.random.default_rng(2)
     values = dice.dirichlet(np.ones(50), 30).astype(np.float32)
     packed = pack(HeadWeights(values, 50), Precision("top", 5))
-    kept = packed.unpack()
-    for row, found in zip(values, kept, strict=True):
+    unpacked = packed.unpack()
+    for row, read in zip(values, unpacked, strict=True):
         places = set(np.argsort(-row)[:5])
-        assert set(np.flatnonzero(found)) == places
-        assert np.abs(found - row)[list(places)].max() <= row.max() / 510 + 1e-7
+        assert set(np.flatnonzero(read)) == places
+        assert np.abs(read - row)[list(places)].max() <= row.max() / 510 + 1e-7
     rest = np.frombuffer(packed.data, "<f4", 30, 4 * 30)
     expected = 1.0 - np.sort(values, 1)[:, -5:].sum(1)
     np.testing.assert_allclose(rest, expected, atol=1e-5)

@@ -17,12 +17,12 @@ def test_every_word_of_the_page_is_there_and_used() -> None:
     place = Path(page_file.__file__).parent
     program = "".join(file.read_text(encoding="utf-8") for file in place.glob("*.js"))
     known = words("look")
-    asked = set(re.findall(r'\b(?:w|words)\("(\w+)"', program))
-    asked |= set(re.findall(r'button\("(\w+)"|labeled\([\w.]+, "(\w+)"', program)[0])
-    assert asked - {""} <= set(known)
+    names = set(re.findall(r'\b(?:w|words)\("(\w+)"', program))
+    names |= set(re.findall(r'button\("(\w+)"|labeled\([\w.]+, "(\w+)"', program)[0])
+    assert names - {""} <= set(known)
     kinds = ("self", "encoder", "decoder", "cross", "content", "query")
-    made = {f"about_{kind}" for kind in kinds} | set(kinds)
-    assert made <= set(known)
+    kind_names = {f"about_{kind}" for kind in kinds} | set(kinds)
+    assert kind_names <= set(known)
     for key in known:
         stem = key.rpartition("_")[0]
         named = rf'["`]{key}["`]|["`]{stem}_\$\{{' if stem else rf'["`]{key}["`]'

@@ -25,6 +25,7 @@ from regard.models.state import State
 from tests.decoding.small import draw
 from tests.lab.look.small import informed, recorded, speaking
 from tests.laws.zoo import VOCABULARY, ZOO, Specimen
+from tests.methods.refusals import refuses
 
 SENTENCE = "The cat sat on the mat."
 CLOSE = 2e-6
@@ -40,11 +41,11 @@ def specimen(name: str) -> Specimen:
 
 
 def naive_rollout(means: list[np.ndarray]) -> np.ndarray:
-    made = np.eye(len(means[0]))
+    rollout = np.eye(len(means[0]))
     for mean in means:
         step = 0.5 * mean.astype(np.float64) + 0.5 * np.eye(len(mean))
-        made = step / step.sum(1, keepdims=True) @ made
-    return made
+        rollout = step / step.sum(1, keepdims=True) @ rollout
+    return rollout
 
 
 def heads_of(side: LookSide, kind: str) -> list[np.ndarray]:
@@ -59,12 +60,12 @@ def test_the_weights_are_those_of_record(kind: Specimen) -> None:
     """Of every family that reads one text; windows in their bands, split layers joined."""
     model, ids = kind.fresh(), draw(60, 3, VOCABULARY)
     side = look(LoadedModel(model), ids).sides[0]
-    given: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     if kind.name == "longformer":
-        given["global_tokens"] = torch.zeros(1, 60, dtype=torch.bool)
-        given["global_tokens"][0, 0] = True
-    plain = recorded(model, torch.tensor([ids]), **given)
-    found = heads_of(side, "self")
+        inputs["global_tokens"] = torch.zeros(1, 60, dtype=torch.bool)
+        inputs["global_tokens"][0, 0] = True
+    plain = recorded(model, torch.tensor([ids]), **inputs)
+    heads = heads_of(side, "self")
     if kind.name == "characters":  # two attentions a layer
         plain = [np.concatenate(pair) for pair in zip(plain[::2], plain[1::2], strict=True)]
     if kind.name == "longformer":  # the global row sees everything
@@ -72,8 +73,8 @@ def test_the_weights_are_those_of_record(kind: Specimen) -> None:
         for weights, far in zip(local, wide, strict=True):
             weights[:, 0] = far[:, 0]
         plain = local
-    assert len(found) == len(plain) == model.config.layers
-    for own, expected, layer in zip(found, plain, side.stack("self").layers, strict=True):
+    assert len(heads) == len(plain) == model.config.layers
+    for own, expected, layer in zip(heads, plain, side.stack("self").layers, strict=True):
         assert own.shape == expected.shape
         np.testing.assert_allclose(own, expected, atol=CLOSE)
         np.testing.assert_allclose(layer.average, expected.mean(0), atol=CLOSE)
@@ -166,8 +167,8 @@ def test_both_streams_under_an_order() -> None:
     assert [stack.kind for stack in side.stacks] == ["content", "query"]
     rank = [1, -1, -1, 0, -1, 2, -1]
     loaded.model.directions = (1,)
-    given = {"order": torch.tensor([rank]), "targets": torch.tensor([[0, 3, 5]])}
-    expected = recorded(loaded.model, torch.tensor([ids]), **given)
+    inputs = {"order": torch.tensor([rank]), "targets": torch.tensor([[0, 3, 5]])}
+    expected = recorded(loaded.model, torch.tensor([ids]), **inputs)
     for layer, weights in enumerate(expected):
         np.testing.assert_allclose(heads_of(side, "content")[layer], weights[:, :7], atol=CLOSE)
         np.testing.assert_allclose(heads_of(side, "query")[layer], weights[:, 7:], atol=CLOSE)
@@ -201,20 +202,18 @@ def test_a_pair_has_three_stacks() -> None:
     source = source if words.encode("The cat sat.")[-1] != config.eos_id else source[:-1]
     target = [config.start_id, *words.encode("猫坐在", special=False)]
     expected = recorded(loaded.model, torch.tensor([source]), torch.tensor([target]))
-    found = [*heads_of(side, "encoder")]
+    heads = [*heads_of(side, "encoder")]
     for own, cross in zip(heads_of(side, "decoder"), heads_of(side, "cross"), strict=True):
-        found += [own, cross]
-    assert len(found) == len(expected) == 2 + 3 + 3
-    for own, weights in zip(found, expected, strict=True):
+        heads += [own, cross]
+    assert len(heads) == len(expected) == 2 + 3 + 3
+    for own, weights in zip(heads, expected, strict=True):
         np.testing.assert_allclose(own, weights, atol=CLOSE)
     assert (side.stack("cross").rows, side.stack("cross").columns) == ("target", "source")
     written = look(loaded, "The cat sat.").sides[0]
     assert any(note["key"] == "written" for note in written.notes)
-    made = loaded.generate("The cat sat.", max_new_tokens=64).ids
-    made = made[:-1] if made[-1] == config.eos_id else made
-    assert [t.text for t in written.tokens["target"][1:]] == [
-        t.text for t in tokens_of(words, made)
-    ]
+    ids = loaded.generate("The cat sat.", max_new_tokens=64).ids
+    ids = ids[:-1] if ids[-1] == config.eos_id else ids
+    assert [t.text for t in written.tokens["target"][1:]] == [t.text for t in tokens_of(words, ids)]
 
 
 def test_a_pair_is_rolled_out_through_both_stacks() -> None:
@@ -224,17 +223,17 @@ def test_a_pair_is_rolled_out_through_both_stacks() -> None:
     encoder = naive_rollout([weights.mean(0) for weights in heads_of(side, "encoder")])
     np.testing.assert_allclose(side.stack("encoder").layers[-1].rollout, encoder, atol=CLOSE)
     rows, keys = means["cross"][0].shape
-    made = np.eye(rows + keys)
-    made[rows:, rows:] = encoder
+    product = np.eye(rows + keys)
+    product[rows:, rows:] = encoder
     for layer, (own, cross) in enumerate(zip(means["decoder"], means["cross"], strict=True)):
         for kind, place, mean in (("decoder", 0, own), ("cross", rows, cross)):
             step = np.eye(rows + keys)
             step[:rows, :rows] *= 0.5
             step[:rows, place : place + mean.shape[1]] += 0.5 * mean
-            made = step @ made
-            found, share = side.stack(kind).layers[layer].rollout, made[:rows, place:]
-            np.testing.assert_allclose(found, share[:, : mean.shape[1]], atol=CLOSE)
-    np.testing.assert_allclose(made.sum(1), 1.0, atol=1e-5)
+            product = step @ product
+            drawn, share = side.stack(kind).layers[layer].rollout, product[:rows, place:]
+            np.testing.assert_allclose(drawn, share[:, : mean.shape[1]], atol=CLOSE)
+    np.testing.assert_allclose(product.sum(1), 1.0, atol=1e-5)
 
 
 @pytest.mark.parametrize("room,kind", [(24, "u1"), (2, "top")])
@@ -243,24 +242,24 @@ def test_a_long_text_stays_small(room: int, kind: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(packing, "MOST", room * 2**20)
     loaded = speaking("longformer", heads=2, layers=1, window=512)
     ids = draw(4096, 5)
-    made = look(loaded, ids)
-    side = made.sides[0]
+    recorded = look(loaded, ids)
+    side = recorded.sides[0]
     assert side.precision.kind == kind
-    assert len(made.html()) < 1.5 * min(room, 8) * 2**20
+    assert len(recorded.html()) < 1.5 * min(room, 8) * 2**20
     weights = side.stack("self").layers[0].weights(1)
-    given = {"global_tokens": torch.tensor([[True] + [False] * 4095])}
+    inputs = {"global_tokens": torch.tensor([[True] + [False] * 4095])}
     with torch.no_grad(), regard.record(loaded.model) as seen:
-        loaded.model(torch.tensor([ids]), **given)
+        loaded.model(torch.tensor([ids]), **inputs)
     one = seen[0]
     for row in (1, 700, 4000):
         scores = one.queries[0, 1, row] @ one.keys[0, 1].T * one.how.scale
         near = (torch.arange(4096) - row).abs() <= 256
         near[0] = True
         expected = scores.masked_fill(~near, -torch.inf).softmax(-1).numpy()
-        kept = weights[row] > 0
-        assert kept.sum() == (near.sum() if kind == "u1" else side.precision.count)
-        assert np.abs(weights[row] - expected)[kept].max() <= expected.max() / 500
-        assert expected[~kept].max() <= weights[row][kept].min() + expected.max() / 500
+        attended = weights[row] > 0
+        assert attended.sum() == (near.sum() if kind == "u1" else side.precision.count)
+        assert np.abs(weights[row] - expected)[attended].max() <= expected.max() / 500
+        assert expected[~attended].max() <= weights[row][attended].min() + expected.max() / 500
 
 
 def test_rollout_of_one_layer_is_half_itself() -> None:
@@ -334,28 +333,30 @@ def test_the_command(tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    ("family", "text", "options", "error", "match"),
+    ("family", "text", "options", "error", "names"),
     [
-        ("gpt", " ", {}, InputError, "no text"),
-        ("xlnet", [1] * 9000, {}, InputError, "8,192"),
-        ("gpt", [1, -2], {}, InputError, "no id of this model"),
-        ("transformer", [1, -2], {}, InputError, "no id of this model"),
-        ("longformer", [1, 2], {"global_tokens": [3]}, InputError, "from 1 to 2"),
-        ("gpt", SENTENCE, {"memory": "before"}, InputError, "Transformer-XL or XLNet"),
-        ("gpt", SENTENCE, {"order": [1]}, InputError, "for XLNet"),
-        *(("xlnet", SENTENCE, {"order": order}, InputError, "order")
-          for order in ([1, 1], [0], [99], [])),
-        ("gpt", SENTENCE, {"second": "x", "against": object()}, InputError, "not both"),
-        ("bert", SENTENCE, {"knowledge": True}, ConfigError, "has no knowledge"),
+        ("gpt", " ", {}, InputError, ["no text"]),
+        ("xlnet", [1] * 9000, {}, InputError, ["9,000", "8,192"]),
+        ("gpt", [1, -2], {}, InputError, ["-2", "id"]),
+        ("transformer", [1, -2], {}, InputError, ["-2", "id"]),
+        ("longformer", [1, 2], {"global_tokens": [3]}, InputError, ["global tokens", "1 to 2"]),
+        ("gpt", SENTENCE, {"memory": "before"}, InputError, ["memory", "XLNet", "gpt"]),
+        ("gpt", SENTENCE, {"order": [1]}, InputError, ["order", "XLNet", "gpt"]),
+        ("xlnet", SENTENCE, {"order": [1, 1]}, InputError, ["order is [1, 1]"]),
+        ("xlnet", SENTENCE, {"order": [0]}, InputError, ["order is [0]"]),
+        ("xlnet", SENTENCE, {"order": [99]}, InputError, ["order is [99]"]),
+        ("xlnet", SENTENCE, {"order": []}, InputError, ["order is empty"]),
+        ("gpt", SENTENCE, {"second": "x", "against": object()}, InputError, ["not both"]),
+        ("bert", SENTENCE, {"knowledge": True}, ConfigError, ["--knowledge"]),
     ],
-)  # fmt: skip
-def test_refusals(family: str, text: Any, options: Any, error: Any, match: str) -> None:
-    with pytest.raises(error, match=match):
+)
+def test_refusals(family: str, text: Any, options: Any, error: Any, names: list[str]) -> None:
+    with refuses(error, *names):
         look(speaking(family), text, **options)
 
 
 def test_a_model_without_attention_or_memory_is_refused() -> None:
-    with pytest.raises(InputError, match="no attention"):
+    with refuses(InputError, "LSTM", "attention"):
         look(LoadedModel(specimen("lstm").fresh()), [1, 2])
-    with pytest.raises(InputError, match="memory is 0"):
+    with refuses(InputError, "memory is 0"):
         look(speaking("transformer-xl", mem_len=0), SENTENCE, memory="before")

@@ -38,9 +38,9 @@ def wordnet(
         text, senses = LICENCE, dict[str, list[int]]()
         for words in sets.get(part, ()):
             offset = len(text.encode())
-            held = " ".join(f"{word} 0" for word in words)
+            members = " ".join(f"{word} 0" for word in words)
             text += (
-                f"{offset:08d} 03 {kind} {len(words):02x} {held} 001 @ 00000000 n 0000 | gloss\n"
+                f"{offset:08d} 03 {kind} {len(words):02x} {members} 001 @ 00000000 n 0000 | gloss\n"
             )
             for word in words:
                 senses.setdefault(word.partition("(")[0].lower(), []).append(offset)
@@ -51,8 +51,8 @@ def wordnet(
         ]
         (place / f"index.{part}").write_text(LICENCE + "".join(lines), encoding="utf-8")
         if part in odd:
-            held = "".join(f"{word} {base}\n" for word, base in sorted(odd[part].items()))
-            (place / f"{part}.exc").write_text(held, encoding="utf-8")
+            members = "".join(f"{word} {base}\n" for word, base in sorted(odd[part].items()))
+            (place / f"{part}.exc").write_text(members, encoding="utf-8")
     return place
 
 
@@ -73,9 +73,9 @@ class Dice:
         return list(range(count))
 
     def integers(self, high: int) -> int:
-        found = int(next(self.throws))
-        assert 0 <= found < high
-        return found
+        throw = int(next(self.throws))
+        assert 0 <= throw < high
+        return throw
 
     def random(self, count: int | None = None) -> Any:
         if count is None:
@@ -90,21 +90,21 @@ def translator(place: Path, family: str, seed: int) -> Path:
         "vocab_size": len(tuning.WORDS), "width": 16, "layers": 1, "heads": 2, "ffn_size": 32,
         "dropout": 0.0, "pad_id": 0, "start_id": 0, "eos_id": 3,
     }  # fmt: skip
-    made: Any = Transformer(TransformerConfig(**shape))
+    model: Any = Transformer(TransformerConfig(**shape))
     if family == "t5":
-        made = T5(T5Config(**shape, head_size=8))
-    made.initialize()
+        model = T5(T5Config(**shape, head_size=8))
+    model.initialize()
     with torch.no_grad():  # so large that it does not end at once
-        for name, parameter in made.named_parameters():
+        for name, parameter in model.named_parameters():
             if "norm" not in name:
                 parameter.mul_(6.0)
-    return save(made, place, tuning.tokenizer())
+    return save(model, place, tuning.tokenizer())
 
 
 def fates(model: str) -> tuple[dict[str, str], list[str]]:
     """What a translator makes of some texts, and those that it makes nothing of."""
     texts = [f"{first} {second}" for first in tuning.OTHERS for second in tuning.GOOD]
     ask = TextPredictor(load(model), task="translate", prefix="", num_beams=2)
-    found = [str(one.value).strip() for one in ask([TextPair(text) for text in texts])]
-    said = list(zip(texts, found, strict=True))
-    return {text: new for text, new in said if new}, [text for text, new in said if not new]
+    translations = [str(one.value).strip() for one in ask([TextPair(text) for text in texts])]
+    pairs = list(zip(texts, translations, strict=True))
+    return {text: new for text, new in pairs if new}, [text for text, new in pairs if not new]

@@ -16,6 +16,7 @@ from regard.methods.augment.run import WIDTH, around
 from regard.tasks import read
 from tests.command import run as called
 from tests.methods.augment.small import fates, listed, translator, wordnet
+from tests.methods.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.world import World
 
@@ -38,10 +39,10 @@ def write(file: Path, records: list[dict[str, Any]]) -> str:
 
 def run(*words: str) -> Any:
     """What it prints for programs."""
-    found = called("augment", *words, "--json")
-    if found.exception is not None:
-        raise found.exception
-    return json.loads(found.stdout)
+    report = called("augment", *words, "--json")
+    if report.exception is not None:
+        raise report.exception
+    return json.loads(report.stdout)
 
 
 def rows(file: Path) -> list[dict[str, Any]]:
@@ -50,18 +51,18 @@ def rows(file: Path) -> list[dict[str, Any]]:
 
 def test_more_examples_in_the_shape_of_the_file(tmp_path: Path, own: str) -> None:
     data, out = write(tmp_path / "few.jsonl", REVIEWS), tmp_path / "more.jsonl"
-    found = run(data, "--task", "classify", "--thesaurus", own, "--copies", "4", "--out", str(out))
-    made = rows(out)
-    assert len(made) == found["written"] == 10 and found["examples"] == 2
-    assert sum(found["variants"].values()) == 8
-    assert [row["id"] for row in made] == ["a", *(f"a~{i}" for i in range(1, 5)),
+    report = run(data, "--task", "classify", "--thesaurus", own, "--copies", "4", "--out", str(out))
+    records = rows(out)
+    assert len(records) == report["written"] == 10 and report["examples"] == 2
+    assert sum(report["variants"].values()) == 8
+    assert [row["id"] for row in records] == ["a", *(f"a~{i}" for i in range(1, 5)),
                                            "b", *(f"b~{i}" for i in range(1, 5))]  # fmt: skip
-    assert [row["label"] for row in made] == ["good"] * 5 + ["bad"] * 5
-    assert made[0]["review"] == REVIEWS[0]["review"]
-    assert set(made[0]) == {"id", "review", "label"}  # the fields that the task knows
+    assert [row["label"] for row in records] == ["good"] * 5 + ["bad"] * 5
+    assert records[0]["review"] == REVIEWS[0]["review"]
+    assert set(records[0]) == {"id", "review", "label"}  # the fields that the task knows
     again = read(out, "classify")
-    assert [e.text for e in again] == [row["review"] for row in made]  # type: ignore[union-attr]
-    assert found["shown"][0]["example"] == REVIEWS[0]["review"] and found["share"] == 0.05
+    assert [e.text for e in again] == [row["review"] for row in records]  # type: ignore[union-attr]
+    assert report["shown"][0]["example"] == REVIEWS[0]["review"] and report["share"] == 0.05
 
 
 def test_the_same_seed_writes_the_same_bytes(tmp_path: Path, own: str) -> None:
@@ -85,29 +86,29 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path, own: str) -> None:
 
 def test_what_the_paper_advises_for_so_many_examples(tmp_path: Path, own: str) -> None:
     data = write(tmp_path / "few.jsonl", REVIEWS)
-    found = run(data, "--task", "classify", "--thesaurus", own, "--out", str(tmp_path / "o.jsonl"))
-    assert (found["share"], found["copies"], found["written"]) == (0.05, 16, 2 * 17)
+    report = run(data, "--task", "classify", "--thesaurus", own, "--out", str(tmp_path / "o.jsonl"))
+    assert (report["share"], report["copies"], report["written"]) == (0.05, 16, 2 * 17)
 
 
 def test_without_the_originals_and_what_is_no_different(tmp_path: Path, own: str) -> None:
     data, out = write(tmp_path / "few.jsonl", REVIEWS), tmp_path / "more.jsonl"
     words = [data, "--task", "classify", "--thesaurus", own, "--copies", "20"]
-    found = run(*words, "--no-originals", "--distinct", "--out", str(out))
+    report = run(*words, "--no-originals", "--distinct", "--out", str(out))
     texts = [row["review"] for row in rows(out)]
-    assert len(texts) == len(set(texts)) == found["written"] < 40
+    assert len(texts) == len(set(texts)) == report["written"] < 40
     assert not {row["review"] for row in REVIEWS} & set(texts)
-    assert sum(found["unchanged"].values()) > 0
+    assert sum(report["unchanged"].values()) > 0
 
 
 def test_tagged_words(tmp_path: Path, own: str) -> None:
     data = tmp_path / "few.conll"
     data.write_text("Anna B-PER\nSmith I-PER\nlikes O\na O\ngood O\nfilm O\n. O\n\nRome B-LOC\n\n")
     out = tmp_path / "more.conll"
-    found = run(str(data), "--task", "tag", "--thesaurus", own, "--copies", "6",
+    report = run(str(data), "--task", "tag", "--thesaurus", own, "--copies", "6",
                 "--word-fraction", "0.3", "--out", str(out))  # fmt: skip
-    made = read(out, "tag")
-    assert len(made) == found["written"] == 14
-    for example in made:
+    examples = read(out, "tag")
+    assert len(examples) == report["written"] == 14
+    for example in examples:
         assert isinstance(example, TaggedExample) and example.tags is not None
         assert not problems(example.tags)
         if "Anna" in example.words:
@@ -152,9 +153,9 @@ def test_choices_in_columns(tmp_path: Path) -> None:
     data.write_text("premise,choice1,choice2,label\na b c,d e,0 1,0\nb c d,0,1,1\n")
     out = tmp_path / "more.csv"
     run(str(data), "--task", "choose", "--methods", "swap", "--copies", "1", "--out", str(out))
-    made: Any = read(out, "choose")
-    assert [example.label for example in made] == [0, 0, 1, 1]
-    assert made[2].choices == made[3].choices == ("0", "1")
+    examples: Any = read(out, "choose")
+    assert [example.label for example in examples] == [0, 0, 1, 1]
+    assert examples[2].choices == examples[3].choices == ("0", "1")
 
 
 def test_plain_text_keeps_its_paragraphs(tmp_path: Path, own: str) -> None:
@@ -181,65 +182,61 @@ def test_wordnet_of_a_directory(tmp_path: Path) -> None:
     words = [str(tmp_path / "few.jsonl.gz"), "--task", "classify", "--methods", "synonyms"]
     words += ["--thesaurus", str(wordnet(tmp_path / "wn")), "--copies", "20"]
     run(*words, "--out", str(out))
-    made = {row["text"] for row in rows(out)}
-    assert made == {"a film", "a movie", "a motion picture", "a cinema", "a shoot"}
+    texts = {row["text"] for row in rows(out)}
+    assert texts == {"a film", "a movie", "a motion picture", "a cinema", "a shoot"}
 
 
-def test_models(tmp_path: Path) -> None:
+@pytest.fixture
+def translated(tmp_path: Path) -> list[str]:
+    """Three reviews, and models that translate them there and back."""
     data = write(tmp_path / "few.jsonl", tuning.reviews(3))  # type: ignore[arg-type]
-    words = [
-        data,
-        "--task",
-        "classify",
-        "--copies",
-        "4",
-        "--mask-model",
-        str(tuning.bert(tmp_path / "m")),
-    ]
     there, back = (str(translator(tmp_path / f"t{i}", "marian", i)) for i in (4, 5))
-    words += ["--back", there, "--forth", back, "--num-beams", "2"]
-    found = run(*words, "--out", str(tmp_path / "more.jsonl"))
-    assert set(found["variants"]) == {"masked", "back"} and found["written"] == 15
+    return [data, "--task", "classify", "--back", there, "--forth", back]
+
+
+def test_models(tmp_path: Path, translated: list[str]) -> None:
+    masked = ["--mask-model", str(tuning.bert(tmp_path / "m")), "--copies", "4"]
+    out = str(tmp_path / "more.jsonl")
+    report = run(*translated, *masked, "--num-beams", "2", "--out", out)
+    assert set(report["variants"]) == {"masked", "back"} and report["written"] == 15
     assert [row["label"] for row in rows(tmp_path / "more.jsonl")] == [
         record["label"] for record in tuning.reviews(3) for _ in range(5)
     ]
 
 
-def test_beams_alone_make_one_variant(tmp_path: Path) -> None:
-    data = write(tmp_path / "few.jsonl", tuning.reviews(3))  # type: ignore[arg-type]
-    there, back = (str(translator(tmp_path / f"t{i}", "marian", i)) for i in (4, 5))
-    words = [data, "--task", "classify", "--back", there, "--forth", back]
-    found = run(*words, "--num-beams", "2", "--out", str(tmp_path / "one.jsonl"))
-    assert (found["copies"], found["written"], found["share"]) == (1, 6, None)
-    assert not found["notes"]
-    found = run(*words, "--num-beams", "2", "--copies", "2", "--out", str(tmp_path / "two.jsonl"))
-    assert found["written"] == 9 and "its variants by 'back' repeat it" in found["notes"][0]
-    found = run(*words, "--out", str(tmp_path / "drawn.jsonl"))
-    assert found["copies"] == 16 and not found["notes"]
+def test_beams_alone_make_one_variant(tmp_path: Path, translated: list[str]) -> None:
+    words = translated
+    report = run(*words, "--num-beams", "2", "--out", str(tmp_path / "one.jsonl"))
+    assert (report["copies"], report["written"], report["share"]) == (1, 6, None)
+    assert not report["notes"]
+    report = run(*words, "--num-beams", "2", "--copies", "2", "--out", str(tmp_path / "two.jsonl"))
+    assert report["written"] == 9 and "its variants by 'back' repeat it" in report["notes"][0]
+    report = run(*words, "--out", str(tmp_path / "drawn.jsonl"))
+    assert report["copies"] == 16 and not report["notes"]
 
 
 def test_a_lost_translation_is_unchanged(tmp_path: Path) -> None:
     model = str(translator(tmp_path / "t", "t5", 1))
-    kept, lost = fates(model)
-    one = next(iter(kept))
+    translated, lost = fates(model)
+    one = next(iter(translated))
     data = listed(tmp_path / "few.tsv", f"x x\t{one}", f"y y\t{lost[0]}")
     out = tmp_path / "more.tsv"
     words = [str(data), "--task", "translate", "--no-header", "--back", model, "--back-prefix", ""]
-    found = run(*words, "--num-beams", "2", "--out", str(out))
-    assert found["variants"] == {"back": 2} and found["unchanged"] == {"back": 1}
-    made: Any = read(out, "translate")
-    assert [pair.source for pair in made] == ["x x", kept[one], "y y", "y y"]
+    report = run(*words, "--num-beams", "2", "--out", str(out))
+    assert report["variants"] == {"back": 2} and report["unchanged"] == {"back": 1}
+    pairs: Any = read(out, "translate")
+    assert [pair.source for pair in pairs] == ["x x", translated[one], "y y", "y y"]
 
 
 def test_cleaned_texts_are_written(tmp_path: Path) -> None:
     texts = ["It's GOOD!", "Film!", "我喜欢这部 Netflix 电影"]
     data = write(tmp_path / "few.jsonl", [{"text": text, "label": "x"} for text in texts])
     words = [data, "--task", "classify", "--methods", "swap", "--copies", "1", "--clean"]
-    found = run(*words, "--out", str(tmp_path / "all.jsonl"))
-    made = [row["text"] for row in rows(tmp_path / "all.jsonl")]
-    assert made[:4] == ["its good", "good its", "film", "film"] and made[4] == texts[2]
-    assert sorted(made[5]) == sorted(texts[2]) and "Netflix" in made[5]
-    assert found["unchanged"]["swap"] == 1 + (made[5] == made[4])
+    report = run(*words, "--out", str(tmp_path / "all.jsonl"))
+    variants = [row["text"] for row in rows(tmp_path / "all.jsonl")]
+    assert variants[:4] == ["its good", "good its", "film", "film"] and variants[4] == texts[2]
+    assert sorted(variants[5]) == sorted(texts[2]) and "Netflix" in variants[5]
+    assert report["unchanged"]["swap"] == 1 + (variants[5] == variants[4])
     run(*words, "--distinct", "--out", str(tmp_path / "distinct.jsonl"))
     assert [row["text"] for row in rows(tmp_path / "distinct.jsonl")].count("film") == 1
 
@@ -248,20 +245,20 @@ def test_entries_that_are_never_looked_up(tmp_path: Path) -> None:
     own = listed(tmp_path / "own.tsv", "film\tmovie", "hot dog\tsausage", "well-known\tfamous")
     data = write(tmp_path / "few.jsonl", REVIEWS)
     words = ["--methods", "synonyms", "--copies", "1", "--thesaurus", str(own)]
-    found = run(data, "--task", "classify", *words, "--out", str(tmp_path / "more.jsonl"))
-    assert found["notes"] == [f"2 of 3 entries of {own} are no single words, such as 'hot dog', "
+    report = run(data, "--task", "classify", *words, "--out", str(tmp_path / "more.jsonl"))
+    assert report["notes"] == [f"2 of 3 entries of {own} are no single words, such as 'hot dog', "
                               "and are never looked up"]  # fmt: skip
     tags = listed(tmp_path / "few.conll", "A O", "well-known O", "film O", "")
-    found = run(str(tags), "--task", "tag", *words, "--out", str(tmp_path / "more.conll"))
-    assert found["notes"][0].startswith("1 of 3 entries")  # words of tags are not cut
+    report = run(str(tags), "--task", "tag", *words, "--out", str(tmp_path / "more.conll"))
+    assert report["notes"][0].startswith("1 of 3 entries")  # words of tags are not cut
 
 
 def test_for_people(tmp_path: Path, own: str) -> None:
     data, out = write(tmp_path / "few.jsonl", REVIEWS), tmp_path / "more.jsonl"
     words = [data, "--task", "classify", "--thesaurus", own, "--copies", "8", "--out", str(out)]
-    found = called("augment", *words)
-    assert found.exit_code == 0
-    lines = found.stdout.splitlines()
+    result = called("augment", *words)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
     assert lines[0] == REVIEWS[0]["review"] and lines[1].startswith("  ")
     assert "2 examples, 0.05 of the words changed" in lines
     assert lines[-1] == f"{out} has 18 examples"
@@ -284,47 +281,45 @@ def test_of_a_long_text_the_change_is_shown() -> None:
 # -- refusals
 
 
-def refused(error: type[RegardError], told: str, *words: str, out: Path) -> None:
+def refused(error: type[RegardError], names: list[str], *words: str, out: Path) -> None:
     before = sorted(out.parent.iterdir())
-    with pytest.raises(error, match=told):
+    with refuses(error, *names):
         run(*words, "--out", str(out))
     assert sorted(out.parent.iterdir()) == before  # nothing is left behind
 
 
-def test_what_is_refused(tmp_path: Path, own: str) -> None:
-    data, out = write(tmp_path / "few.jsonl", REVIEWS), tmp_path / "more.jsonl"
-    some = (data, "--task", "classify", "--methods")
-    refused(UnknownName, "did you mean 'swap'", *some, "swaps", out=out)
-    for option in ("--forth", "--num-beams", "--back-prefix"):
-        told = f"{option} is of no use without --back"
-        refused(ConfigError, told, *some, "swap", option, "3", out=out)
-    refused(
-        ConfigError, "--mask-rule is of no use", *some, "swap", "--mask-rule", "tinybert", out=out
-    )
-    refused(ConfigError, "--candidates is of no use", *some, "swap", "--candidates", "15", out=out)
-    told = "--temperature is of no use"
-    refused(ConfigError, told, *some, "swap", "--temperature", "0.9", out=out)
-    refused(ConfigError, "that inserts words", *some, "swap", "--insertion-rule", "code", out=out)
-    models = (data, "--task", "classify", "--back", "none", "--forth", "none")
-    both = ("--num-beams", "2", "--temperature", "0.8")
-    refused(ConfigError, "give one of them", *models, *both, out=out)
-    refused(
-        ConfigError,
-        "--word-fraction plays no part here",
-        *models,
-        "--word-fraction",
-        "0.1",
-        out=out,
-    )
-    refused(ConfigError, "leave .gz out", *some, "swap", out=tmp_path / "more.jsonl.gz")
-    refused(ConfigError, "no room for labels", *some, "swap", out=tmp_path / "more.txt")
-    refused(ConfigError, "parquet is read, not written", *some, "swap", out=tmp_path / "a.parquet")
-    refused(ConfigError, "for tagged words", *some, "swap", out=tmp_path / "more.conll")
-    refused(ConfigError, "the answer would have to change", data, "--task", "converse", out=out)
-    refused(ConfigError, "variants are made for", data, "--task", "clasify", out=out)
-    refused(InputError, "no field", data, "--task", "entail", out=out)
+SWAP, BACK = "--task classify --methods swap", "--task classify --back none --forth none"
+
+
+@pytest.mark.parametrize(
+    ("words", "out", "error", "names"),
+    [
+        ("--task classify --methods swaps", "a.jsonl", UnknownName, ["'swaps'", "'swap'"]),
+        (f"{SWAP} --forth 3", "a.jsonl", ConfigError, ["--forth", "--back"]),
+        (f"{SWAP} --num-beams 3", "a.jsonl", ConfigError, ["--num-beams", "--back"]),
+        (f"{SWAP} --back-prefix 3", "a.jsonl", ConfigError, ["--back-prefix", "--back"]),
+        (f"{SWAP} --mask-rule tinybert", "a.jsonl", ConfigError, ["--mask-rule"]),
+        (f"{SWAP} --candidates 15", "a.jsonl", ConfigError, ["--candidates"]),
+        (f"{SWAP} --temperature 0.9", "a.jsonl", ConfigError, ["--temperature"]),
+        (f"{SWAP} --insertion-rule code", "a.jsonl", ConfigError, ["'code'", "insert"]),
+        (f"{BACK} --num-beams 2 --temperature 1", "a.jsonl", ConfigError, ["beams", "temperature"]),
+        (f"{BACK} --word-fraction 0.1", "a.jsonl", ConfigError, ["--word-fraction"]),
+        (SWAP, "a.jsonl.gz", ConfigError, [".gz"]),
+        (SWAP, "a.txt", ConfigError, ["a.txt", "labels"]),
+        (SWAP, "a.parquet", ConfigError, ["parquet"]),
+        (SWAP, "a.conll", ConfigError, ["tagged"]),
+        (SWAP, "old.jsonl", StorageError, ["old.jsonl", "overwritten"]),
+        ("--task converse", "a.jsonl", ConfigError, ["converse", "answer"]),
+        ("--task clasify", "a.jsonl", ConfigError, ["clasify", "classify"]),
+        ("--task entail", "a.jsonl", InputError, ["field"]),
+    ],
+)
+def test_what_is_refused(
+    words: str, out: str, error: type[RegardError], names: list[str], tmp_path: Path
+) -> None:
+    data = write(tmp_path / "few.jsonl", REVIEWS)
     (tmp_path / "old.jsonl").write_text("mine")
-    refused(StorageError, "nothing is overwritten", *some, "swap", out=tmp_path / "old.jsonl")
+    refused(error, names, data, *words.split(), out=tmp_path / out)
     assert (tmp_path / "old.jsonl").read_text() == "mine"
 
 
@@ -332,7 +327,7 @@ def test_malformed_lines_of_a_thesaurus_are_listed(tmp_path: Path) -> None:
     data = write(tmp_path / "few.jsonl", REVIEWS)
     bad = listed(tmp_path / "bad.tsv", "film\tmovie", "good fine", "a\t")
     refused(
-        InputError, r"bad\.tsv has 2 malformed lines(.|\n)*bad\.tsv:2: (.|\n)*bad\.tsv:3: ",
+        InputError, ["2 malformed lines", "bad.tsv:2: ", "bad.tsv:3: "],
         data, "--task", "classify", "--thesaurus", str(bad), out=tmp_path / "more.jsonl",
     )  # fmt: skip
 
@@ -341,9 +336,9 @@ def test_malformed_data(tmp_path: Path, own: str) -> None:
     data = tmp_path / "few.jsonl"
     data.write_text('{"text": "a film", "label": "x"}\n{"text": \n')
     words = [str(data), "--task", "classify", "--methods", "swap", "--copies", "1"]
-    refused(InputError, r"few\.jsonl:2: not valid JSON", *words, out=tmp_path / "more.jsonl")
-    found = run(*words, "--skip", "malformed-record", "--out", str(tmp_path / "more.jsonl"))
-    assert found["written"] == 2 and "malformed-record" in found["notes"][0]
+    refused(InputError, ["few.jsonl:2: ", "JSON"], *words, out=tmp_path / "more.jsonl")
+    report = run(*words, "--skip", "malformed-record", "--out", str(tmp_path / "more.jsonl"))
+    assert report["written"] == 2 and "malformed-record" in report["notes"][0]
 
 
 def test_rows_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path) -> None:
@@ -351,12 +346,12 @@ def test_rows_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path)
     rest = ["--mask-model", str(tmp_path / "none")]
     data = write(tmp_path / "few.jsonl", [*REVIEWS, {"review": "two\nlines", "label": "bad"}])
     words = [data, "--task", "classify", *rest]
-    refused(InputError, r"few\.jsonl:3: a text with a tab", *words, out=tmp_path / "more.tsv")
+    refused(InputError, ["few.jsonl:3: ", "tab"], *words, out=tmp_path / "more.tsv")
     tags = [{"words": ["a", "film"], "tags": ["O", "O"]},
             {"words": ["New York", "is"], "tags": ["B-LOC", "O"]}]  # fmt: skip
     data = write(tmp_path / "tags.jsonl", tags)
-    told = r"tags\.jsonl:2: 'New York' does not fit into CoNLL"
-    refused(InputError, told, data, "--task", "tag", *rest, out=tmp_path / "more.conll")
+    names = ["tags.jsonl:2: ", "'New York'", "CoNLL"]
+    refused(InputError, names, data, "--task", "tag", *rest, out=tmp_path / "more.conll")
 
 
 def test_words_with_blanks_between_tabs_are_written_as_they_came(tmp_path: Path) -> None:
@@ -364,9 +359,9 @@ def test_words_with_blanks_between_tabs_are_written_as_they_came(tmp_path: Path)
     out = tmp_path / "more.conll"
     words = [str(data), "--task", "tag", "--methods", "swap", "--copies", "2"]
     run(*words, "--out", str(out))
-    made: Any = read(out, "tag")
-    assert made[0].words == ("10 000", "films", "ran") and len(made) == 3
-    assert all("10 000" in example.words for example in made)
+    examples: Any = read(out, "tag")
+    assert examples[0].words == ("10 000", "films", "ran") and len(examples) == 3
+    assert all("10 000" in example.words for example in examples)
 
 
 @pytest.mark.parametrize(
@@ -381,5 +376,4 @@ def test_words_with_blanks_between_tabs_are_written_as_they_came(tmp_path: Path)
 def test_what_is_not_cleaned(tmp_path: Path, task: str, record: dict[str, Any]) -> None:
     data = write(tmp_path / "few.jsonl", [record])
     words = [data, "--task", task, "--methods", "swap", "--clean"]
-    told = r"few\.jsonl:1: --clean is for texts with a label"
-    refused(ConfigError, told, *words, out=tmp_path / "more.jsonl")
+    refused(ConfigError, ["few.jsonl:1: ", "--clean", "label"], *words, out=tmp_path / "more.jsonl")

@@ -24,8 +24,8 @@ def quick(where: Path, **changes: Any) -> Recipe:
 
 def task(file: Path, **changes: Any) -> Recipe:
     quickly = {"batch": {"size": 16}, "optimizer": {"lr": 0.005}}
-    made = task_recipe(Path(), file, validation={"every": 10**6}, **quickly)
-    return changed(made, {"model": ""} | changes)
+    recipe = task_recipe(Path(), file, validation={"every": 10**6}, **quickly)
+    return changed(recipe, {"model": ""} | changes)
 
 
 def recipes_of(out: Path) -> dict[str, Any]:
@@ -62,6 +62,6 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def translator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     place = tmp_path_factory.mktemp("translator")
     where = data(place / "pairs", documents=20, kind="pairs")
-    given = text_recipe("transformer", where, objective={"name": "pairs"})
-    train(given, place / "run", display="silent")
+    recipe = text_recipe("transformer", where, objective={"name": "pairs"})
+    train(recipe, place / "run", display="silent")
     return place / "run", where

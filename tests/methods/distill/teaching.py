@@ -115,8 +115,8 @@ ABLE = [(task, family) for task in TASKS for family in ("bert", "gpt", "xlnet", 
 
 def labeled(task: str, family: str, place: Path, **more: Any) -> tuple[Any, Any]:
     """An objective for a task, and a teacher that has its heads."""
-    kind, held, labels = TASKS[task]
-    corpus: Any = examples(task, held, labels)
+    kind, texts, labels = TASKS[task]
+    corpus: Any = examples(task, texts, labels)
     options = {"impossible": more.pop("impossible", "no")} if task == "answer" else {}
     heads = kind(corpus, kind.Options(family=family, **options), length=24, batch=8, seed=1).heads()
     teacher = model_of(family, heads)

@@ -22,6 +22,7 @@ from regard.objectives.reading import read_on
 from regard.training.train_module import checkpoint_blocks
 from tests.methods.distill.teaching import ABLE, ALL, FAMILIES, first_batch, labeled, teach, values
 from tests.methods.distill.teaching import corpora as corpora  # a fixture
+from tests.methods.refusals import refuses
 from tests.objectives.rules import check_micro_batches, make, same, tiny
 from tests.tasks.judging import batch_of, model_of
 
@@ -85,19 +86,19 @@ def test_the_last_states_and_all_words_of_distilbert(
     objective = teach(corpora, teacher, tmp_path / "teacher", "masked", options, style="distilbert")
     assert objective.weights == {"masked": 2.0, "soft_masked": 5.0, "cosine": 1.0}
     batch = first_batch(objective)
-    found = objective.loss(student.train(), batch)
+    loss = objective.loss(student.train(), batch)
     attention_mask = batch["attention_mask"]
     assert not attention_mask.all()
-    assert found.counts["cosine"] == found.counts["soft_masked"] == attention_mask.sum()
+    assert loss.counts["cosine"] == loss.counts["soft_masked"] == attention_mask.sum()
     ours, theirs = (
         model.eval()(batch["tokens"], attention_mask)[attention_mask]
         for model in (student, teacher)
     )
     angle = nn.CosineEmbeddingLoss(reduction="sum")(ours, theirs, torch.ones(len(ours)))
-    torch.testing.assert_close(found.sums["cosine"], angle, rtol=1e-4, atol=1e-4)
-    given = F.log_softmax(student.output(ours) / 2, -1), F.softmax(teacher.output(theirs) / 2, -1)
-    soft = F.kl_div(*given, reduction="sum") * 4
-    torch.testing.assert_close(found.sums["soft_masked"], soft, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(loss.sums["cosine"], angle, rtol=1e-4, atol=1e-4)
+    scores = F.log_softmax(student.output(ours) / 2, -1), F.softmax(teacher.output(theirs) / 2, -1)
+    soft = F.kl_div(*scores, reduction="sum") * 4
+    torch.testing.assert_close(loss.sums["soft_masked"], soft, rtol=1e-4, atol=1e-4)
 
 
 def test_the_layers_of_tinybert(corpora: dict[str, Any], tmp_path: Path) -> None:
@@ -106,10 +107,10 @@ def test_the_layers_of_tinybert(corpora: dict[str, Any], tmp_path: Path) -> None
     objective = teach(corpora, teacher, tmp_path / "teacher", "masked", style="tinybert")
     student = objective.adapt_model(student)
     batch = first_batch(objective)
-    found = objective.loss(student, batch)
-    assert set(found.sums) == {"hidden", "attention", "embedding"}
+    loss = objective.loss(student, batch)
+    assert set(loss.sums) == {"hidden", "attention", "embedding"}
     rows = float(batch["tokens"].numel())
-    assert found.counts == dict.fromkeys(found.sums, rows)
+    assert loss.counts == dict.fromkeys(loss.sums, rows)
     with listening(student, attention=True) as mine, record(student) as seen:
         student(batch["tokens"])
     with listening(teacher, attention=True) as its:
@@ -118,14 +119,14 @@ def test_the_layers_of_tinybert(corpora: dict[str, Any], tmp_path: Path) -> None
     apart = sum(
         F.mse_loss(student.fit(ours.hidden[i]), theirs.hidden[j]) for i, j in ((1, 2), (2, 4))
     )
-    torch.testing.assert_close(found.sums["hidden"] / rows, apart, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(loss.sums["hidden"] / rows, apart, rtol=1e-4, atol=1e-5)
     first = F.mse_loss(student.fit(ours.hidden[0]), theirs.hidden[0])
-    torch.testing.assert_close(found.sums["embedding"] / rows, first, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(loss.sums["embedding"] / rows, first, rtol=1e-4, atol=1e-5)
     scores = sum(
         F.mse_loss(ours.scores[i - 1].scores, theirs.scores[j - 1].scores)
         for i, j in ((1, 2), (2, 4))
     )
-    torch.testing.assert_close(found.sums["attention"] / rows, scores, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(loss.sums["attention"] / rows, scores, rtol=1e-4, atol=1e-5)
     weights = ours.scores[0].scores.softmax(-1)  # what was heard is what the model computes with
     torch.testing.assert_close(weights, seen[0].weights, rtol=1e-4, atol=1e-5)
 
@@ -162,7 +163,7 @@ def test_layers_that_compute_themselves_again(corpora: dict[str, Any], tmp_path:
     close = make(
         Distill, corpora["text"], of="masked", teacher=str(tmp_path / "teacher"), attention=1.0
     )
-    with pytest.raises(ConfigError, match="checkpointing"):
+    with refuses(ConfigError, "checkpointing"):
         close.loss(student, batch)
 
 
@@ -184,15 +185,15 @@ def test_a_memory_goes_along_for_both(
     state, own, its = objective.begin(student, 4), State(), State()
     for segment in range(2):
         batch = objective.collate([objective.get(4 * segment + i) for i in range(4)])
-        found = objective.loss(student, batch, state)
+        loss = objective.loss(student, batch, state)
         with torch.no_grad():
             ours = student.output(read_on(student, batch["tokens"], own))[batch["scored"]]
             theirs = teacher.output(read_on(teacher.eval(), batch["tokens"], its))[batch["scored"]]
         wanted = losses.divergence(ours, theirs, 2.0).sum()
-        torch.testing.assert_close(found.sums["soft_recurrent"].detach(), wanted)
+        torch.testing.assert_close(loss.sums["soft_recurrent"].detach(), wanted)
         assert len(state.hidden) == 4 + len(pointing) and state.length == own.length
-    for held, alone in zip(state.hidden, [*own.hidden, *its.hidden], strict=True):
-        torch.testing.assert_close(held, alone.detach())
+    for together, alone in zip(state.hidden, [*own.hidden, *its.hidden], strict=True):
+        torch.testing.assert_close(together, alone.detach())
 
 
 # --- tasks ---------------------------------------------------------------------------------------
@@ -222,11 +223,11 @@ def test_answers_of_a_task_by_hand(tmp_path: Path) -> None:
     assert objective.weights == {"soft_classify": 1.0}
     student = model_of("bert", {"classify": 2}, layers=1)
     batch = first_batch(objective, 3)
-    found = objective.loss(student, batch)
-    assert found.counts == {"soft_classify": 3.0} and (batch["share"] == 0).any()
+    loss = objective.loss(student, batch)
+    assert loss.counts == {"soft_classify": 3.0} and (batch["share"] == 0).any()
     ours, theirs = (objective.inner.scores(m, batch).log_softmax(1) for m in (student, teacher))
     wanted = F.kl_div(ours, theirs, reduction="sum", log_target=True)
-    torch.testing.assert_close(found.sums["soft_classify"], wanted)
+    torch.testing.assert_close(loss.sums["soft_classify"], wanted)
 
 
 def test_every_class_of_several_is_taught_by_hand(tmp_path: Path) -> None:
@@ -255,15 +256,15 @@ def test_whether_there_is_an_answer_is_taught_too(tmp_path: Path) -> None:
     assert objective.weights == {"soft_answer": 1.0, "soft_answerable": 0.5}
     batch, seen = batch_of(objective), []
     student = model_of("xlnet", objective.heads(), layers=1)
-    found = objective.loss(student, batch)
-    assert found.counts == dict.fromkeys(objective.weights, float(len(objective)))
+    loss = objective.loss(student, batch)
+    assert loss.counts == dict.fromkeys(objective.weights, float(len(objective)))
     for model in (teacher, student):
         head, hidden = model.heads["span"], objective.inner.hidden(model, batch)
         starts = head(hidden).masked_fill(~batch["eligible"], -torch.inf)
         none = head.unanswerable(hidden, starts, batch["eligible"])
         seen.append(torch.stack([F.logsigmoid(none), F.logsigmoid(-none)], 1))
     wanted = F.kl_div(seen[1], seen[0], reduction="sum", log_target=True)
-    torch.testing.assert_close(found.sums["soft_answerable"], wanted)
+    torch.testing.assert_close(loss.sums["soft_answerable"], wanted)
 
 
 # --- what belongs to whom ------------------------------------------------------------------------
@@ -277,10 +278,15 @@ def test_the_teacher_is_no_part_of_the_student(corpora: dict[str, Any], tmp_path
     student = objective.adapt_model(student).train()
     objective.loss(student, first_batch(objective))
     assert set(student.state_dict()) - before == {"fit.weight", "fit.bias"}
-    held = objective.teacher.model
-    assert not held.training and not any(p.requires_grad for p in held.parameters())
+    teacher_model = objective.teacher.model
+    assert not teacher_model.training and not any(
+        p.requires_grad for p in teacher_model.parameters()
+    )
     objective.loss(student.double(), first_batch(objective))
-    assert objective.teacher.model is held and next(held.parameters()).dtype == torch.float64
+    assert (
+        objective.teacher.model is teacher_model
+        and next(teacher_model.parameters()).dtype == torch.float64
+    )
     objective.on_train_end(student, None)
     assert set(student.state_dict()) == before
 
@@ -288,9 +294,9 @@ def test_the_teacher_is_no_part_of_the_student(corpora: dict[str, Any], tmp_path
 def test_what_validates_is_the_objective_inside(corpora: dict[str, Any]) -> None:
     """So no teacher is needed to test a student."""
     options = Distill.Options(of="masked", teacher="gone")
-    made = Distill.build(corpora["text"], options, learning=False, length=8, batch=4, seed=0)
-    assert type(made) is Masked and not made.learning
-    with pytest.raises(FormatError, match="gone"):
+    objective = Distill.build(corpora["text"], options, learning=False, length=8, batch=4, seed=0)
+    assert type(objective) is Masked and not objective.learning
+    with refuses(FormatError, "gone"):
         Distill.build(corpora["text"], options, learning=True, length=8, batch=4, seed=0)
 
 
@@ -328,7 +334,7 @@ def test_a_student_follows_its_teacher_more_with_than_without(
     """The text is random, so that only the teacher can tell what the teacher would say."""
     teacher = tiny("gpt")
     tokens = torch.randint(7, 30, (8, 8), generator=torch.Generator().manual_seed(5))
-    found = {}
+    distances = {}
     for soft, hard in ((1.0, 0.0), (1e-9, 1.0)):
         objective = teach(
             corpora, teacher, tmp_path / f"teacher-{soft}", "causal", soft=soft, hard=hard,
@@ -344,5 +350,5 @@ def test_a_student_follows_its_teacher_more_with_than_without(
                 [objective.weights[k] * v / loss.counts[k] for k, v in loss.sums.items()]
             ).sum().backward()
             optimizer.step()
-        found[soft] = gap(student, teacher, tokens)
-    assert found[1.0] < 0.7 * found[1e-9], found
+        distances[soft] = gap(student, teacher, tokens)
+    assert distances[1.0] < 0.7 * distances[1e-9], distances

@@ -12,7 +12,7 @@ import torch
 
 import regard
 from regard.api import load
-from regard.core.errors import ConfigError, InputError, RegardError
+from regard.core.errors import ConfigError, FormatError, InputError
 from regard.data.corpus import Corpus
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
@@ -28,6 +28,7 @@ from tests.methods.distill.distilling import masked as masked
 from tests.methods.distill.distilling import quick, recipes_of, task
 from tests.methods.distill.distilling import text as text
 from tests.methods.distill.distilling import translator as translator
+from tests.methods.refusals import refuses
 from tests.tasks.tuning import reviews, write
 from tests.tasks.tuning import stop as stop  # a fixture
 from tests.training.small import recipe as text_recipe
@@ -38,15 +39,15 @@ from tests.training.small import recipe as text_recipe
 def test_text_from_end_to_end(masked: Path, text: Path, tmp_path: Path) -> None:
     """The run is a student that anybody opens; nothing of the teacher is in it."""
     out = tmp_path / "run"
-    found = distill(quick(text), out, Asked(str(masked), "layers=2"), display="silent")
+    report = distill(quick(text), out, Asked(str(masked), "layers=2"), display="silent")
     student, teacher = regard.load(out).model, regard.load(masked).model
     assert student.config == teacher.config.replace(layers=2)
     assert set(student.state_dict()) < set(teacher.state_dict())
-    sizes = found["distilled"]
+    sizes = report["distilled"]
     assert sizes["student"] == student.parameter_count() < sizes["teacher"]
-    held = make(recipes_of(out))
-    assert held.objective["of"] == "masked" and held.objective["soft"] == 5.0
-    assert "masked_accuracy" in found["valid"]
+    recipe = make(recipes_of(out))
+    assert recipe.objective["of"] == "masked" and recipe.objective["soft"] == 5.0
+    assert "masked_accuracy" in report["valid"]
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     parts = next(line["parts"] for line in lines if "parts" in line)
     assert set(parts) == {"masked", "soft_masked", "cosine"}
@@ -58,24 +59,24 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(
     """TinyBERT's losses with a narrower student, so that a matrix between both is learned, too;
     and only beside the same teacher.
     """
-    asked = Asked(str(masked), "layers=2,width=8", style="tinybert")
-    whole = distill(quick(text), tmp_path / "whole", asked, display="silent")
+    options = Asked(str(masked), "layers=2,width=8", style="tinybert")
+    whole = distill(quick(text), tmp_path / "whole", options, display="silent")
     assert whole["outcome"] == "done"
     stop.append(10)  # of 6 + 6 steps
-    halted = distill(quick(text), tmp_path / "run", asked, display="silent")
+    halted = distill(quick(text), tmp_path / "run", options, display="silent")
     assert halted["outcome"] == "interrupted"
     weights = masked / "model.safetensors"
-    kept = weights.read_bytes()
+    before = weights.read_bytes()
     try:
         changed = load(masked)
         changed.model.embeddings.tokens.weight.data[0] += 1
         save(changed.model, masked, changed.tokenizer, changed.source)
-        with pytest.raises(InputError, match="has changed since this run began"):
+        with refuses(InputError, masked, "changed"):
             distill(Recipe(), tmp_path / "run", resume=True, display="silent")
     finally:
-        weights.write_bytes(kept)
-    found = distill(Recipe(), tmp_path / "run", resume=True, display="silent")
-    assert found["outcome"] == "done" and found["progress"]["step"] == 6
+        weights.write_bytes(before)
+    report = distill(Recipe(), tmp_path / "run", resume=True, display="silent")
+    assert report["outcome"] == "done" and report["progress"]["step"] == 6
     ours, theirs = (load(tmp_path / name).model.state_dict() for name in ("run", "whole"))
     assert "fit.weight" not in ours
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
@@ -87,13 +88,13 @@ def test_a_memory_that_goes_along_is_saved_with_a_run(
     """Transformer-XL: student and teacher remember, and after a stop both still do."""
     shape = {"layers": 3, "width": 16, "heads": 2, "head_size": 8, "ffn_size": 32, "mem_len": 12,
              "cutoffs": [], "ratio": 1, "same_length": False, "clamp_len": 0}  # fmt: skip
-    given = text_recipe("transformer-xl", text, shape=shape, batch={"size": 4, "seq_len": 8})
-    train(given, tmp_path / "teacher", display="silent")
+    recipe = text_recipe("transformer-xl", text, shape=shape, batch={"size": 4, "seq_len": 8})
+    train(recipe, tmp_path / "teacher", display="silent")
     small = {"batch": {"size": 4, "seq_len": 8}}
-    asked = Asked(str(tmp_path / "teacher"), "layers=1")
-    distill(quick(text, **small), tmp_path / "whole", asked, display="silent")
+    options = Asked(str(tmp_path / "teacher"), "layers=1")
+    distill(quick(text, **small), tmp_path / "whole", options, display="silent")
     stop.append(6 + 6 + 4)
-    halted = distill(quick(text, **small), tmp_path / "run", asked, display="silent")
+    halted = distill(quick(text, **small), tmp_path / "run", options, display="silent")
     assert halted["outcome"] == "interrupted"
     distill(Recipe(), tmp_path / "run", resume=True, display="silent")
     ours, theirs = (load(tmp_path / name).model.state_dict() for name in ("run", "whole"))
@@ -104,9 +105,11 @@ def test_a_memory_that_goes_along_is_saved_with_a_run(
 
 
 def accuracy(run: Path, file: Path) -> float:
-    held: Any = read(file, "classify")
-    said = Predictor(load(run))(held)
-    return sum(one.value == e.label for one, e in zip(said, held, strict=True)) / len(held)
+    examples: Any = read(file, "classify")
+    predictions = Predictor(load(run))(examples)
+    return sum(one.value == e.label for one, e in zip(predictions, examples, strict=True)) / len(
+        examples
+    )
 
 
 @pytest.mark.parametrize("style", ["", "tinybert"])
@@ -114,9 +117,9 @@ def test_a_task_from_end_to_end(judge: tuple[Path, Path], tmp_path: Path, style:
     teacher, file = judge
     test = write(tmp_path / "test.jsonl", reviews(60, seed=9))
     assert accuracy(teacher, test) > 0.95
-    asked = Asked(str(teacher), "layers=1", style=style)
-    found = distill(task(file, budget={"steps": 30}), tmp_path / "run", asked, display="silent")
-    assert found["valid"]["accuracy"] > 0.9
+    options = Asked(str(teacher), "layers=1", style=style)
+    report = distill(task(file, budget={"steps": 30}), tmp_path / "run", options, display="silent")
+    assert report["valid"]["accuracy"] > 0.9
     assert accuracy(tmp_path / "run", test) > 0.85
     assert (tmp_path / "run" / "first" / "layers" / "run.json").is_file() == bool(style)
     assert json.loads((tmp_path / "run" / "task.json").read_text())["objective"]["name"] == (
@@ -127,17 +130,17 @@ def test_a_task_from_end_to_end(judge: tuple[Path, Path], tmp_path: Path, style:
 def test_a_smaller_vocabulary(judge: tuple[Path, Path], tmp_path: Path) -> None:
     """What the reviews use stays, with the marks; answers are those of before."""
     teacher, file = judge
-    asked = Asked(str(teacher), "layers=3", vocab_size=40)
-    made = task(file, budget={"steps": 1}, optimizer={"lr": 0.0})
-    found = distill(made, tmp_path / "run", asked, display="silent")
+    options = Asked(str(teacher), "layers=3", vocab_size=40)
+    recipe = task(file, budget={"steps": 1}, optimizer={"lr": 0.0})
+    report = distill(recipe, tmp_path / "run", options, display="silent")
     student, before = regard.load(tmp_path / "run"), regard.load(teacher)
     assert student.tokenizer is not None and len(student.tokenizer) == 40
     assert student.config.vocab_size == 40 < before.config.vocab_size
-    assert found["distilled"]["student"] == before.model.parameter_count() - 32 * (
+    assert report["distilled"]["student"] == before.model.parameter_count() - 32 * (
         before.config.vocab_size - 40
     )
-    held: Any = read(file, "classify")
-    ours, theirs = (Predictor(one)(held[:20]) for one in (student, before))
+    examples: Any = read(file, "classify")
+    ours, theirs = (Predictor(one)(examples[:20]) for one in (student, before))
     assert [one.value for one in ours] == [one.value for one in theirs]
     assert [one.score for one in ours] == pytest.approx([one.score for one in theirs], abs=1e-5)
 
@@ -146,12 +149,12 @@ def test_what_is_set_for_one_stage_is_not_learned_in_the_other(
     judge: tuple[Path, Path], tmp_path: Path
 ) -> None:
     teacher, file = judge
-    asked = Asked(str(teacher), "layers=1", style="tinybert")
-    given = task(
+    options = Asked(str(teacher), "layers=1", style="tinybert")
+    recipe = task(
         file, budget={"steps": 2}, objective={"hidden": 2.0, "hard": 0.5},
         validation={"every": 1, "patience": 1},
     )  # fmt: skip
-    distill(given, tmp_path / "run", asked, display="silent")
+    distill(recipe, tmp_path / "run", options, display="silent")
     places = tmp_path / "run" / "first" / "layers", tmp_path / "run"
     layers, answers = (recipes_of(place)["objective"] for place in places)
     assert (layers["hidden"], layers["soft"], layers["hard"]) == (2.0, 0.0, 0.0)
@@ -170,18 +173,18 @@ def test_a_stage_that_was_stopped_is_gone_on_with(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     teacher, file = judge
-    asked = Asked(str(teacher), "layers=2", style="tinybert")
+    options = Asked(str(teacher), "layers=2", style="tinybert")
     stop.append(3)
-    halted = distill(task(file), tmp_path / "run", asked, display="plain")
+    halted = distill(task(file), tmp_path / "run", options, display="plain")
     assert halted["outcome"] == "interrupted" and not (tmp_path / "run" / "recipe.toml").exists()
-    told = capfd.readouterr()
-    assert f"regard distill --resume {tmp_path / 'run'}\n" in told.out + told.err
-    assert "regard finetune" not in told.out + told.err
-    with pytest.raises(ConfigError, match="resume"):
-        distill(task(file), tmp_path / "run", asked, display="silent")
-    found = distill(Recipe(), tmp_path / "run", resume=True, display="silent")
-    assert found["outcome"] == "done"
-    distill(task(file), tmp_path / "whole", asked, display="silent")
+    captured = capfd.readouterr()
+    assert f"regard distill --resume {tmp_path / 'run'}\n" in captured.out + captured.err
+    assert "regard finetune" not in captured.out + captured.err
+    with refuses(ConfigError, tmp_path / "run", "--resume"):
+        distill(task(file), tmp_path / "run", options, display="silent")
+    report = distill(Recipe(), tmp_path / "run", resume=True, display="silent")
+    assert report["outcome"] == "done"
+    distill(task(file), tmp_path / "whole", options, display="silent")
     ours, theirs = (load(tmp_path / name).model.state_dict() for name in ("run", "whole"))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
@@ -222,9 +225,9 @@ def test_the_teacher_s_translations_are_the_targets(
         assert sequence.source_of(ours, i) == source and target[-1] == before.special.end
         assert best.reason != "end" or best.ids == target
     for split in ("valid", "test"):
-        held, old = (Corpus.open(place, split) for place in (tmp_path / "whole", where))
-        assert held.read(0, len(held)).tolist() == old.read(0, len(old)).tolist()
-    with pytest.raises(RegardError, match="other beams"):
+        corpus, old = (Corpus.open(place, split) for place in (tmp_path / "whole", where))
+        assert corpus.read(0, len(corpus)).tolist() == old.read(0, len(old)).tolist()
+    with refuses(FormatError, "again.jsonl", "beams"):
         teach_pairs(loaded, where, tmp_path / "again", beams=3)
 
 
@@ -245,17 +248,17 @@ def test_decoding_goes_on_only_with_the_same_teacher_and_data(
         go(tired)
     weights, tokens = teacher / "model.safetensors", where / "train-00000.tokens"
     for file in (weights, tokens):
-        kept = file.read_bytes()
+        before = file.read_bytes()
         if file == weights:
             changed = load(teacher)
             changed.model.output.weight.data += 1
             save(changed.model, teacher, changed.tokenizer, changed.source)
         else:
-            file.write_bytes(bytes([kept[0] ^ 1]) + kept[1:])
-        assert file.read_bytes() != kept
-        with pytest.raises(RegardError, match="was begun with other data, another teacher"):
+            file.write_bytes(bytes([before[0] ^ 1]) + before[1:])
+        assert file.read_bytes() != before
+        with refuses(FormatError, "made.jsonl", "data", "teacher"):
             go()
-        file.write_bytes(kept)
+        file.write_bytes(before)
     go()
     assert len(Corpus.open(tmp_path / "made", "train").documents) == 21
 
@@ -265,25 +268,25 @@ def test_a_source_without_room_is_found_before_the_first_is_decoded(
 ) -> None:
     shape: dict[str, Any] = {"vocab_size": 40, "width": 16, "layers": 1, "heads": 2, "context": 4}
     loaded = regard.LoadedModel(regard.create("gpt", **shape))
-    monkeypatch.setattr(sequence, "generate", lambda *given, **more: pytest.fail("too late"))
-    with pytest.raises(ConfigError, match="a source has"):
+    monkeypatch.setattr(sequence, "generate", lambda *args, **more: pytest.fail("too late"))
+    with refuses(ConfigError, "10 tokens", "4"):
         teach_pairs(loaded, translator[1], tmp_path / "made")
     assert not list(tmp_path.iterdir())
 
 
 def test_translation_from_end_to_end(translator: tuple[Path, Path], tmp_path: Path) -> None:
     teacher, where = translator
-    for name, asked in {
+    for name, options in {
         "sequence": Asked(str(teacher), "layers=1", sequence=True, num_beams=2),
         "words": Asked(str(teacher), "decoder_layers=1"),
         "both": Asked(str(teacher), "layers=1", style="hinton", sequence=True, num_beams=1),
     }.items():
         out = tmp_path / name
-        found = distill(quick(where), out, asked, display="silent")
-        assert found["distilled"]["share"] < 1 and "perplexity" in found["valid"]
+        report = distill(quick(where), out, options, display="silent")
+        assert report["distilled"]["share"] < 1 and "perplexity" in report["valid"]
         learned = recipes_of(out)
         assert learned["objective"]["name"] == ("pairs" if name == "sequence" else "distill")
-        assert learned["data"].endswith("first/pairs") == asked.sequence
+        assert learned["data"].endswith("first/pairs") == options.sequence
 
 
 def test_the_command(masked: Path, text: Path, tmp_path: Path) -> None:
@@ -291,23 +294,24 @@ def test_the_command(masked: Path, text: Path, tmp_path: Path) -> None:
              str(tmp_path / "run"), "--steps", "2", "--method", "hinton", "--quiet", "--json",
              "batch.size=2", "batch.seq_len=16", "engine.compile=no",
              "engine.precision=fp32"]  # fmt: skip
-    found = called("distill", *words)
-    assert found.exit_code == 0, found.output
-    said = json.loads(found.stdout)
-    assert said["progress"]["step"] == 2 and 0 < said["distilled"]["share"] < 1
-    cases: list[tuple[list[str], str]] = [
-        ([str(masked), "--data", str(text)], "--student"),
-        ([*words, "--num-beams", "2"], "only --sequence-level uses"),
-        ([*words, "--task", "classify"], "--task is for a file of labeled examples"),
-        ([*words, "--valid", "v.jsonl"], "--valid is for a file"),
-        ([*words, "--skip", "no-label"], "--skip is for a file"),
-        ([*words, "--field", "text=body"], "--field is for a file"),
-        ([*words, "--format", "csv"], "--format is for a file"),
-        ([*words, "--no-header"], "--header is for a file"),
-        ([*words, "examples.valid_fraction=0.2"], "examples.valid_fraction is for a file"),
-        (["--resume", str(tmp_path / "run"), "--method", "hinton"], "--method is given beside"),
-        (["--resume", str(tmp_path / "run"), "optimizer.lr=1"], "optimizer.lr is given beside"),
+    result = called("distill", *words)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["progress"]["step"] == 2 and 0 < report["distilled"]["share"] < 1
+    resumed = ["--resume", str(tmp_path / "run")]
+    cases: list[tuple[list[str], list[object]]] = [
+        ([str(masked), "--data", str(text)], ["--student"]),
+        ([*words, "--num-beams", "2"], ["--num-beams", "--sequence-level"]),
+        ([*words, "--task", "classify"], [text, "--task"]),
+        ([*words, "--valid", "v.jsonl"], [text, "--valid"]),
+        ([*words, "--skip", "no-label"], [text, "--skip"]),
+        ([*words, "--field", "text=body"], [text, "--field"]),
+        ([*words, "--format", "csv"], [text, "--format"]),
+        ([*words, "--no-header"], [text, "--header"]),
+        ([*words, "examples.valid_fraction=0.2"], [text, "examples.valid_fraction"]),
+        ([*resumed, "--method", "hinton"], ["--method", "--resume"]),
+        ([*resumed, "optimizer.lr=1"], ["optimizer.lr", "--resume"]),
     ]
-    for given, said in cases:
-        refused = called("distill", *given)
-        assert isinstance(refused.exception, ConfigError) and said in str(refused.exception)
+    for arguments, names in cases:
+        with refuses(ConfigError, *names):
+            raise called("distill", *arguments).exception or AssertionError(arguments)

@@ -50,13 +50,15 @@ def moved_from(path: Path, seed: int = 0) -> Any:
     return model
 
 
-def held(given: Sequence[Preference], path: Path | str = "", split: str = "train") -> TaskCorpus:
-    return TaskCorpus("prefer", given, TOKENIZER, [], split, path=str(path))
+def corpus_of(
+    examples: Sequence[Preference], path: Path | str = "", split: str = "train"
+) -> TaskCorpus:
+    return TaskCorpus("prefer", examples, TOKENIZER, [], split, path=str(path))
 
 
-def make(kind: Any, given: Sequence[Preference], path: Path | str = "", **options: Any) -> Any:
+def make(kind: Any, examples: Sequence[Preference], path: Path | str = "", **options: Any) -> Any:
     family, split = options.pop("family", "gpt"), options.pop("split", "train")
-    return build(kind, family, held(given, path, split), **options)
+    return build(kind, family, corpus_of(examples, path, split), **options)
 
 
 def batch_of(objective: Any, places: Sequence[int] | None = None, epoch: int = 0) -> Batch:
@@ -82,9 +84,9 @@ def learned(loss: Loss, objective: Any, of: dict[str, float] | None = None) -> T
 
 
 def gradients(model: Any) -> list[Tensor]:
-    found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    grads = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     model.zero_grad()
-    return found
+    return grads
 
 
 def parts_equal_the_whole(objective: Any, model: Any, micro: Sequence[Sequence[int]]) -> None:
@@ -106,13 +108,13 @@ def parts_equal_the_whole(objective: Any, model: Any, micro: Sequence[Sequence[i
 
 def planted(count: int, seed: int = 0) -> list[Preference]:
     """The chosen reply has an "a" where the rejected one has a "b"."""
-    made = []
+    pairs = []
     for i in range(count):
         dice = keyed(seed, "planted", i)
         words = [" ".join(dice.choice(list("cdefghijkl"), int(dice.integers(1, 4))))] * 2
         prompt = " ".join(dice.choice(list("cdefghijkl"), 3))
-        made.append(Preference(f"{prompt} {i % 7}", f"{words[0]} a", f"{words[1]} b"))
-    return made
+        pairs.append(Preference(f"{prompt} {i % 7}", f"{words[0]} a", f"{words[1]} b"))
+    return pairs
 
 
 def words(text: str) -> list[int]:

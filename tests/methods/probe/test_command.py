@@ -11,12 +11,13 @@ from xml.etree import ElementTree
 import pytest
 
 from regard.cli.main import program
-from regard.core.errors import ConfigError, InputError, RegardError, StorageError
+from regard.core.errors import ConfigError, InputError, RegardError, StorageError, UnknownName
 from regard.core.seeding import keyed
 from regard.formats.directory import save
 from regard.methods.probe import experiment
 from regard.methods.probe.plan import ProbePlan
 from tests.methods.probe.small import PIECES, loaded
+from tests.methods.refusals import refuses
 
 FAST = ["--epochs", "6", "--seeds", "2", "--quiet"]
 
@@ -26,8 +27,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models, tagged words, trees and a text."""
     here = tmp_path_factory.mktemp("probe")
     for family in ("bert", "gpt", "lstm"):
-        held = loaded(family)
-        save(held.model, here / family, held.tokenizer)
+        model = loaded(family)
+        save(model.model, here / family, model.tokenizer)
     words = [piece for piece in PIECES if not piece.startswith("##")]
     tags, trees, text = [], [], []
     for i in range(40):
@@ -50,8 +51,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Any:
     def go(*words: Any, code: int = 0) -> tuple[str, str]:
-        found = program(["probe", *map(str, words)], standalone_mode=False)
-        assert (found or 0) == code
+        status = program(["probe", *map(str, words)], standalone_mode=False)
+        assert (status or 0) == code
         out, err = capsys.readouterr()
         return out, err
 
@@ -62,19 +63,19 @@ def test_labels_of_words(place: Path, tmp_path: Path, run: Any) -> None:
     out = tmp_path / "probed"
     shown, _ = run(place / "bert", "--task", place / "tags.conll", "--control", "--mix", "--out",
                    out, "--json", *FAST)  # fmt: skip
-    found = json.loads(shown)
-    assert found["outcome"] == "done" and found["of"] == "words" and found["depth"] == 2
-    assert [row["layer"] for row in found["layers"]] == [0, 1, 2, "mix"]
-    for row in found["layers"]:
+    report = json.loads(shown)
+    assert report["outcome"] == "done" and report["of"] == "words" and report["depth"] == 2
+    assert [row["layer"] for row in report["layers"]] == [0, 1, 2, "mix"]
+    for row in report["layers"]:
         for source in ("trained", "untrained"):
             task, control = row[source]["task"], row[source]["control"]
             assert len(task["accuracy"]["values"]) == 2
             pairs = zip(task["accuracy"]["values"], control["accuracy"]["values"], strict=True)
             assert task["selectivity"]["values"] == [a - b for a, b in pairs]
-    assert len(found["layers"][3]["trained"]["task"]["shares"]) == 3
-    assert 0 < found["baselines"]["task"]["accuracy"]["majority"] < 1
-    assert any("still getting better at the last of 6" in note for note in found["notes"])
-    assert json.loads((out / "probe.json").read_text())["layers"] == found["layers"]
+    assert len(report["layers"][3]["trained"]["task"]["shares"]) == 3
+    assert 0 < report["baselines"]["task"]["accuracy"]["majority"] < 1
+    assert any("still getting better at the last of 6" in note for note in report["notes"])
+    assert json.loads((out / "probe.json").read_text())["layers"] == report["layers"]
     assert sorted(p.name for p in out.iterdir() if not p.name.startswith(".")) == [
         "cells.jsonl", "plan.json", "probe.json", "probe.svg",
     ]  # fmt: skip
@@ -105,11 +106,11 @@ def test_structure(place: Path, tmp_path: Path, run: Any) -> None:
     shown, _ = run(place / "bert", "--task", "structure", "--data", place / "trees.conllu",
                    "--control", "--out", tmp_path / "o", "--probe", "rank-8", "--json",
                    *FAST)  # fmt: skip
-    found = json.loads(shown)
-    row = found["layers"][1]["trained"]
+    report = json.loads(shown)
+    row = report["layers"][1]["trained"]
     assert 0 <= row["distance"]["uuas"]["mean"] <= 1 and 0 <= row["depth"]["root"]["mean"] <= 1
-    assert "selectivity" in row["head"] and "chain" in found["baselines"]["distance"]["uuas"]
-    levels = [found["baselines"]["head"]["accuracy"], found["baselines"]["depth"]["root"]]
+    assert "selectivity" in row["head"] and "chain" in report["baselines"]["distance"]["uuas"]
+    levels = [report["baselines"]["head"]["accuracy"], report["baselines"]["depth"]["root"]]
     assert all(name.startswith("always") for own in levels for name in own) and all(levels)
     assert (tmp_path / "o" / "probe.svg").read_text().count('class="c-band') >= 10
 
@@ -117,10 +118,10 @@ def test_structure(place: Path, tmp_path: Path, run: Any) -> None:
 def test_heads_with_and_without_trees(place: Path, tmp_path: Path, run: Any) -> None:
     shown, _ = run(place / "gpt", "--task", "heads", "--data", place / "text.txt", "--out",
                    tmp_path / "a", "--json", *FAST[2:])  # fmt: skip
-    found = json.loads(shown)
-    assert [row["layer"] for row in found["layers"]] == [1, 2] and "relations" not in found
-    assert len(found["layers"][0]["trained"]["heads"]["heads"]) == 2
-    assert len(found["layers"][0]["untrained"]["heads"]["entropy"]["values"]) == 2
+    report = json.loads(shown)
+    assert [row["layer"] for row in report["layers"]] == [1, 2] and "relations" not in report
+    assert len(report["layers"][0]["trained"]["heads"]["heads"]) == 2
+    assert len(report["layers"][0]["untrained"]["heads"]["entropy"]["values"]) == 2
     assert len(list((tmp_path / "a" / "heads").glob("*.svg"))) == 7
     shown, _ = run(place / "bert", "--task", "heads", "--data", place / "trees.conllu", "--out",
                    tmp_path / "b", "--no-untrained", *FAST[2:])  # fmt: skip
@@ -146,8 +147,8 @@ def test_what_was_stopped_goes_on_to_the_same_end(
     whole, _ = run(place / "bert", *words, "--out", tmp_path / "whole")
     stop_after(monkeypatch, 2, 9)
     out = tmp_path / "stopped"
-    _, told = run(place / "bert", *words, "--out", out, code=130)
-    assert f"--resume {out}" in told and len((out / "cells.jsonl").read_text().splitlines()) == 2
+    _, message = run(place / "bert", *words, "--out", out, code=130)
+    assert f"--resume {out}" in message and len((out / "cells.jsonl").read_text().splitlines()) == 2
     with (out / "cells.jsonl").open("a") as file:
         file.write('{"source": "trai')  # half a line
     run("--resume", out, "--quiet", code=130)
@@ -185,7 +186,7 @@ def test_states_are_kept_where_they_are_asked_to(place: Path, tmp_path: Path, ru
 def test_nothing_is_overwritten(place: Path, tmp_path: Path, run: Any) -> None:
     (tmp_path / "o").mkdir()
     (tmp_path / "o" / "mine").write_text("x")
-    with pytest.raises(StorageError, match="exists already"):
+    with refuses(StorageError, tmp_path / "o", "--out"):
         run(place / "bert", "--task", place / "tags.conll", "--out", tmp_path / "o", *FAST)
     assert [p.name for p in (tmp_path / "o").iterdir()] == ["mine"]
 
@@ -196,69 +197,86 @@ def test_other_data_does_not_go_on(
     data = tmp_path / "tags.conll"
     data.write_text((place / "tags.conll").read_text())
 
-    def stopped(self: Any, *given: Any) -> None:
+    def stopped(self: Any, *args: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(experiment.ProbeExperiment, "keep", stopped)
     plan = ProbePlan(str(place / "bert"), str(data), epochs=1, seeds=1)
     assert experiment.probe(plan, tmp_path / "o", quiet=True)["outcome"] == "interrupted"
     data.write_text(data.read_text().replace("LONG", "LARGE"))
-    with pytest.raises(InputError, match="data has changed"):
+    with refuses(InputError, tmp_path / "o", "data"):
         experiment.resume(tmp_path / "o", quiet=True)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "error", "names"),
     [
-        (["bert", "--task", "tags.conll"], "--out is missing"),
-        (["bert", "--out", "o"], "--task is missing"),
-        (["lstm", "--task", "heads", "--data", "text.txt", "--out", "o"], "no attention"),
-        (["bert", "--task", "heads", "--out", "o"], "--data is missing"),
-        (["bert", "--task", "structure", "--out", "o"], "--data is missing"),
-        (["bert", "--task", "auto:capital", "--out", "o"], "--data is missing"),
-        (["bert", "--task", "texts.jsonl", "--control", "--out", "o"], "whole texts"),
-        (["bert", "--task", "tags.conll", "--layers", "7", "--out", "o"], "0 .* to 2"),
-        (["bert", "--task", "tags.conll", "--layers", "x", "--out", "o"], "numbers"),
-        (["bert", "--task", "tags.conll", "--seeds", "0", "--out", "o"], "--seeds"),
-        (["bert", "--task", "tags.conll", "--data", "text.txt", "--out", "o"], "as well"),
-        (["bert", "--task", "structure", "--data", "trees.conllu", "--probe", "mlp", "--out", "o"],
-         "is linear"),
-        (["bert", "--task", "structure", "--data", "trees.conllu", "--dropout", "0.2", "--out",
-          "o"], "no use for --dropout"),
-        (["bert", "--task", "heads", "--data", "text.txt", "--probe", "mlp", "--out", "o"],
-         "no use for --probe"),
-        (["bert", "--task", "auto:capital", "--data", "text.txt", "--valid", "x", "--out", "o"],
-         "no use for --valid"),
-        (["bert", "--task", "tags.conll", "--resume", "--out", "o"], "OUT alone"),
-        (["bert", "--resume", "--epochs", "3"], "--epochs is given beside --resume, .* OUT alone"),
-        (["bert", "--resume", "--no-untrained"], "--no-untrained is given"),
-        (["bert", "--resume", "--layers", "0"], "--layers is given"),
-        (["bert", "--resume", "--field", "tags=xpos"], "--field is given"),
-        (["bert", "--resume", "--format", "conll"], "--format is given"),
-        (["bert", "--resume", "--no-header"], "--header is given"),
-        (["bert", "--resume", "--skip", "empty-text"], "--skip is given"),
-        (["bert", "--resume", "--probe", "mlp", "--seeds", "5"], "--probe is given"),
-        (["bert", "--task", "tags.conll", "--seq-len", "2", "--out", "o"], "no room for words"),
-        (["bert", "--task", "structure", "--data", "trees.conllu", "--seq-len", "2", "--out", "o"],
-         "no room for words"),
-        (["bert", "--task", "tags.conll", "--mlp-size", "64", "--out", "o"],
-         "--probe linear has no use for --mlp-size"),
-        (["bert", "--task", "auto:capital", "--data", "text.txt", "--field", "a=b", "--out", "o"],
-         "no use for --field"),
-        (["bert", "--task", "tags.conll", "--pooling", "max", "--out", "o"], "pooling"),
+        ("--task heads", ConfigError, ["--data"]),
+        ("--task structure", ConfigError, ["--data"]),
+        ("--task auto:capital", ConfigError, ["--data", "auto:capital"]),
+        ("--task texts.jsonl --control", ConfigError, ["--control", "texts.jsonl"]),
+        ("--task tags.conll --layers 7", ConfigError, ["layers 7", "0", "to 2"]),
+        ("--task tags.conll --layers x", InputError, ["--layers is 'x'"]),
+        ("--task tags.conll --seeds 0", ConfigError, ["--seeds is 0"]),
+        ("--task tags.conll --data text.txt", ConfigError, ["tags.conll", "--data text.txt"]),
+        ("--task structure --data trees.conllu --probe mlp", ConfigError, ["--probe is mlp"]),
+        ("--task structure --data trees.conllu --dropout 0.2", ConfigError, ["--dropout"]),
+        ("--task heads --data text.txt --probe mlp", ConfigError, ["--task heads", "--probe"]),
+        ("--task auto:capital --data text.txt --valid x", ConfigError, ["--valid"]),
+        ("--task tags.conll --resume", ConfigError, ["--task", "--resume", "OUT alone"]),
+        ("--task tags.conll --seq-len 2", ConfigError, ["length of 2"]),
+        ("--task structure --data trees.conllu --seq-len 2", ConfigError, ["length of 2"]),
+        ("--task tags.conll --mlp-size 64", ConfigError, ["--probe linear", "--mlp-size"]),
+        ("--task auto:capital --data text.txt --field a=b", ConfigError, ["--field"]),
+        ("--task tags.conll --pooling max", UnknownName, ["pooling 'max'"]),
+        ("", ConfigError, ["--task"]),
     ],
-)  # fmt: skip
+)
 def test_refusals(
-    words: list[str], told: str, place: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+    words: str,
+    error: type[RegardError],
+    names: list[str],
+    place: Path,
+    run: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(place)
-    with pytest.raises(RegardError, match=told):
-        run(*words)
+    with refuses(error, *names):
+        run("bert", *words.split(), "--out", "o")
     assert not (place / "o").exists()
+
+
+def test_refusals_without_out_and_attention(
+    place: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    with refuses(ConfigError, "--out"):
+        run("bert", "--task", "tags.conll")
+    with refuses(InputError, "LSTM", "attention"):
+        run("lstm", "--task", "heads", "--data", "text.txt", "--out", "o")
+    assert not (place / "o").exists()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--epochs", "3"],
+        ["--no-untrained"],
+        ["--layers", "0"],
+        ["--field", "tags=xpos"],
+        ["--format", "conll"],
+        ["--no-header"],
+        ["--skip", "empty-text"],
+        ["--probe", "mlp", "--seeds", "5"],
+    ],
+)
+def test_nothing_stands_beside_resume(place: Path, run: Any, option: list[str]) -> None:
+    with refuses(ConfigError, option[0].replace("no-header", "header"), "--resume", "OUT alone"):
+        run(place / "bert", "--resume", *option)
 
 
 def test_help_has_examples_and_layers_are_numbers(run: Any) -> None:
     shown, _ = run("--help")
     assert "regard probe my-bert" in shown and "auto:NAME" in shown
-    with pytest.raises(ConfigError, match=r"plan\.json"):
+    with refuses(ConfigError, "nowhere/plan.json"):
         experiment.resume(Path("nowhere"))

@@ -13,16 +13,16 @@ def test_a_type_has_one_label_in_all_parts_and_seeds_differ() -> None:
     words = [f"w{i % 50}" for i in range(400)]
     codes = np.arange(400) % 5
     learned = np.arange(400) < 200
-    found = control_labels(words, codes, learned, 5, seed=1)
+    control = control_labels(words, codes, learned, 5, seed=1)
     by_type: dict[str, set[int]] = {}
-    for word, label in zip(words, found.tolist(), strict=True):
+    for word, label in zip(words, control.tolist(), strict=True):
         by_type.setdefault(word, set()).add(label)
     assert all(len(labels) == 1 for labels in by_type.values())
     assert len({next(iter(labels)) for labels in by_type.values()}) == 5
-    assert (found == control_labels(words, codes, learned, 5, seed=1)).all()
-    assert (found != control_labels(words, codes, learned, 5, seed=2)).any()
+    assert (control == control_labels(words, codes, learned, 5, seed=1)).all()
+    assert (control != control_labels(words, codes, learned, 5, seed=2)).any()
     few = control_labels(words[7:9], codes, learned, 5, seed=1)  # not by the order of words
-    assert few.tolist() == found[7:9].tolist()
+    assert few.tolist() == control[7:9].tolist()
 
 
 def test_labels_are_drawn_as_frequent_as_they_are_in_training() -> None:
@@ -31,17 +31,17 @@ def test_labels_are_drawn_as_frequent_as_they_are_in_training() -> None:
     codes = dice.choice(4, 3000, p=shares)
     learned = np.arange(3000) < 2000
     codes[~learned] = 3  # what tests has no say
-    found = control_labels([f"t{i}" for i in range(3000)], codes, learned, 4, seed=3)
+    control = control_labels([f"t{i}" for i in range(3000)], codes, learned, 4, seed=3)
     wanted = np.bincount(codes[learned], minlength=4) / 2000
-    assert np.abs(np.bincount(found, minlength=4) / 3000 - wanted).max() < 0.03
-    assert (found != 3).all()
+    assert np.abs(np.bincount(control, minlength=4) / 3000 - wanted).max() < 0.03
+    assert (control != 3).all()
 
 
 def test_heads_attach_to_self_first_or_last_by_type() -> None:
     words = [f"w{i}" for i in range(90)]
-    found = control_heads(words, seed=1)
+    heads = control_heads(words, seed=1)
     rules = ["self" if h == i else "first" if h == 0 else "last" if h == 89 else "?"
-             for i, h in enumerate(found.tolist())]  # fmt: skip
+             for i, h in enumerate(heads.tolist())]  # fmt: skip
     assert set(rules[1:-1]) == set(RULES)
     assert all(20 <= rules.count(rule) <= 40 for rule in RULES)
     again = control_heads(["x", *words[:5], "y"], seed=1)

@@ -26,6 +26,7 @@ from regard.methods.probe.probes import (
     scores,
 )
 from regard.methods.probe.states import States
+from tests.methods.refusals import refuses
 
 WIDTH, ITEMS, EACH = 8, 120, 4
 LINEAR = ProbeKind()
@@ -51,18 +52,18 @@ def labels_of(codes: np.ndarray, classes: int, rows: np.ndarray | None = None) -
 
 def results(states: States, labels: ProbeLabels, kind: ProbeKind = LINEAR, layers: Any = (0, 1),
             seed: int = 1, **pace: Any) -> dict[int, Any]:  # fmt: skip
-    found: dict[int, Any] = {}
+    figures: dict[int, Any] = {}
     chosen = ProbeSchedule(**({"rate": 0.02, "epochs": 12} | pace))
-    fit(states, labels, layers, kind, chosen, seed, lambda layer, x: found.update({layer: x}))
-    return found
+    fit(states, labels, layers, kind, chosen, seed, lambda layer, x: figures.update({layer: x}))
+    return figures
 
 
 @pytest.mark.parametrize("name", ["linear", "mlp", "mlp-2", "rank-2"])
 def test_a_planted_label_is_found_and_noise_is_not(name: str) -> None:
     states, labels = planted()
-    found = results(states, labels, kind_of(name, hidden=16))
-    assert found[1]["accuracy"] > 0.95 and found[1]["macro_f1"] > 0.95
-    assert found[0]["accuracy"] < labels.majority + 0.12
+    figures = results(states, labels, kind_of(name, hidden=16))
+    assert figures[1]["accuracy"] > 0.95 and figures[1]["macro_f1"] > 0.95
+    assert figures[0]["accuracy"] < labels.majority + 0.12
 
 
 def test_a_limited_rank_reads_no_more_than_its_directions() -> None:
@@ -122,9 +123,11 @@ def test_scores_are_softmax_of_an_affine_map() -> None:
 
 def test_a_mix_takes_from_the_layer_that_knows() -> None:
     states, labels = planted()
-    found = results(states, labels, layers=[0, 1, MIX], rate=0.05, epochs=20)
-    assert found[MIX]["accuracy"] > 0.9
-    assert found[MIX]["shares"][1] > 0.6 and sum(found[MIX]["shares"]) == pytest.approx(1, abs=1e-4)
+    figures = results(states, labels, layers=[0, 1, MIX], rate=0.05, epochs=20)
+    assert figures[MIX]["accuracy"] > 0.9
+    assert figures[MIX]["shares"][1] > 0.6 and sum(figures[MIX]["shares"]) == pytest.approx(
+        1, abs=1e-4
+    )
     course = MixProbeObjective(states, labels, [0, 1], LINEAR, 1)
     mix: Any = course.modules[0]
     with torch.no_grad():
@@ -143,11 +146,11 @@ def test_pairs_are_compared() -> None:
     right = np.where(codes[:, None] == 1, left, other)
     table = np.stack([left, right], 1).reshape(1, -1, WIDTH)
     rows = np.arange(2 * count).reshape(-1, 2)
-    found = results(States(table, [0]), labels_of(codes, 2, rows), layers=[0], epochs=20)
-    assert found[0]["accuracy"] > 0.9
+    figures = results(States(table, [0]), labels_of(codes, 2, rows), layers=[0], epochs=20)
+    assert figures[0]["accuracy"] > 0.9
     u, v = torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 1.0]])
-    made = features(torch.stack([u, v], 1)[None])
-    assert made.tolist() == [[[1, -2, 3, 1, 2, 3, 3, -2]]]
+    joined = features(torch.stack([u, v], 1)[None])
+    assert joined.tolist() == [[[1, -2, 3, 1, 2, 3, 3, -2]]]
 
 
 def test_the_best_validation_is_kept_and_the_rate_falls() -> None:
@@ -193,10 +196,10 @@ def test_figures_of_many_classes_take_little_memory() -> None:
 
 def test_figures_are_those_of_scikit_learn() -> None:
     dice = keyed(3)
-    gold, said = dice.integers(4, size=(2, 50))
-    found = measured(gold, said, 5)
-    assert found["accuracy"] == pytest.approx((gold == said).mean())
-    assert found["macro_f1"] == pytest.approx(f1_score(gold, said, average="macro"))
+    gold, predicted = dice.integers(4, size=(2, 50))
+    figures = measured(gold, predicted, 5)
+    assert figures["accuracy"] == pytest.approx((gold == predicted).mean())
+    assert figures["macro_f1"] == pytest.approx(f1_score(gold, predicted, average="macro"))
 
 
 @pytest.mark.parametrize("name", ["linear", "mlp", "rank-4"])
@@ -206,7 +209,7 @@ def test_a_layer_that_knows_nothing_is_no_worse_than_the_majority(name: str) -> 
     codes = np.where(dice.random(480) < 0.93, 0, dice.integers(1, 13, size=480))
     table = dice.normal(size=(1, 480, 48)).astype(np.float32) * 0.4
     labels = labels_of(codes, 13)
-    found: dict[int, Any] = {}
+    figures: dict[int, Any] = {}
     kind = kind_of(name, hidden=16)
     fit(
         States(table, [0]),
@@ -215,10 +218,10 @@ def test_a_layer_that_knows_nothing_is_no_worse_than_the_majority(name: str) -> 
         kind,
         ProbeSchedule(),
         1,
-        lambda layer, x: found.update({layer: x}),
+        lambda layer, x: figures.update({layer: x}),
     )
-    assert found[0]["accuracy"] >= labels.majority - 0.02
-    assert found[0]["majority"] == labels.majority and 1 <= found[0]["epochs"] <= 100
+    assert figures[0]["accuracy"] >= labels.majority - 0.02
+    assert figures[0]["majority"] == labels.majority and 1 <= figures[0]["epochs"] <= 100
     shares = labels.prior.exp()
     assert float(shares.sum()) == pytest.approx(1.0) and int(shares.argmax()) == 0
     assert float(shares.min()) > 0.0
@@ -231,9 +234,8 @@ def test_the_majority_is_that_of_training() -> None:
 
 def test_refusals() -> None:
     for name in ("quadratic", "rank-", "rank-0", "mlp-3"):
-        with pytest.raises(UnknownName, match="kind of probe"):
+        with refuses(UnknownName, f"probe '{name}'"):
             kind_of(name)
-    with pytest.raises(ConfigError, match="dropout"):
-        kind_of("mlp", dropout=1.0)
-    with pytest.raises(ConfigError, match="hidden"):
-        kind_of("mlp", hidden=0)
+    for option, value in (("dropout", 1.0), ("hidden", 0)):
+        with refuses(ConfigError, option, f"is {value:g}"):
+            kind_of("mlp", **{option: value})  # type: ignore[arg-type]

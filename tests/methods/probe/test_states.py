@@ -20,6 +20,7 @@ from regard.methods.probe.states import chosen_layers, digest, states_of, untrai
 from regard.models.extensions import extend
 from regard.tasks.inference import by_tokens
 from tests.methods.probe.small import FAMILIES, SENTENCES, WORDS, loaded
+from tests.methods.refusals import refuses
 
 CUT = {"unhappy": ["un", "##happ", "##y"], "goodness": ["good", "##ness"], "films": ["film", "##s"],
        "unhappyness": ["un", "##happ", "##y", "##ness"]}  # fmt: skip
@@ -72,23 +73,23 @@ def wanted(every: list[Tensor], words: tuple[str, ...], before: int, pooling: st
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 @pytest.mark.parametrize("family", ["bert", "gpt", "lstm", "t5"])
 def test_states_are_those_of_the_model(family: str, pooling: str) -> None:
-    held = loaded(family)
+    model = loaded(family)
     marks = {"bert": ([2], [3]), "t5": ([], [3])}.get(family, ([], []))
-    reader = StateReader(held, pooling)
-    found = states_of(reader, reader.words(SENTENCES), sum(map(len, SENTENCES)), ALL)
+    reader = StateReader(model, pooling)
+    states = states_of(reader, reader.words(SENTENCES), sum(map(len, SENTENCES)), ALL)
     parts = [
-        wanted(directly(family, held.model, [*marks[0], *ids(words), *marks[1]]), words,
+        wanted(directly(family, model.model, [*marks[0], *ids(words), *marks[1]]), words,
                len(marks[0]), pooling)
         for words in SENTENCES
     ]  # fmt: skip
-    np.testing.assert_allclose(found.table, np.concatenate(parts, 1), atol=2e-5)
+    np.testing.assert_allclose(states.table, np.concatenate(parts, 1), atol=2e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_company_changes_nothing(family: str) -> None:
     """Padded in a batch or alone; and the last layer is what the model gives."""
-    held = loaded(family)
-    reader = StateReader(held)
+    model = loaded(family)
+    reader = StateReader(model)
     together = states_of(reader, reader.words(SENTENCES), 12, ALL).table
     alone = [states_of(reader, reader.words([words]), len(words), ALL).table for words in SENTENCES]
     np.testing.assert_allclose(together, np.concatenate(alone, 1), atol=2e-5)
@@ -103,24 +104,24 @@ def test_company_changes_nothing(family: str) -> None:
 
 @pytest.mark.parametrize(("family", "place"), [("bert", 0), ("gpt", -1), ("xlnet", -1)])
 def test_a_text_is_its_mean_or_the_token_that_speaks(family: str, place: int) -> None:
-    held = loaded(family)
+    model = loaded(family)
     texts = [" ".join(words) for words in SENTENCES]
     for pooling in ("mean", "first"):
-        reader = StateReader(held, pooling)
-        found = states_of(reader, reader.texts(texts), 3, [2]).table[0]
+        reader = StateReader(model, pooling)
+        states = states_of(reader, reader.texts(texts), 3, [2]).table[0]
         for number, row in enumerate(reader.texts(texts)):
             with torch.no_grad():
                 hidden = reader.every([row])[2][0]
             right = hidden.mean(0) if pooling == "mean" else hidden[place]
-            np.testing.assert_allclose(found[number], right, atol=2e-5)
+            np.testing.assert_allclose(states[number], right, atol=2e-5)
 
 
 def test_dropout_is_off_and_the_model_is_left_as_it_was() -> None:
-    held = loaded("bert")
-    held.model.train()
-    reader = StateReader(held)
+    model = loaded("bert")
+    model.model.train()
+    reader = StateReader(model)
     first, second = (states_of(reader, reader.words(SENTENCES), 12, ALL).table for _ in range(2))
-    assert (first == second).all() and held.model.training
+    assert (first == second).all() and model.model.training
 
 
 def test_long_sentences_are_read_in_windows_and_long_texts_cut() -> None:
@@ -130,8 +131,8 @@ def test_long_sentences_are_read_in_windows_and_long_texts_cut() -> None:
     assert reader.long == 1 and all(len(row.ids) <= 24 for row in rows)
     assert sorted(unit for row in rows for unit, _, _ in row.spans) == list(range(51))
     assert [row.whole for row in rows][-1] and not rows[0].whole
-    found = states_of(reader, rows, 51, [2])
-    assert (np.abs(found.table).sum(2) > 0).all()
+    states = states_of(reader, rows, 51, [2])
+    assert (np.abs(states.table).sum(2) > 0).all()
     reader.texts([" ".join(words), "the film"])
     assert reader.cut == 1 and "lost their end" in " ".join(reader.notes)
 
@@ -139,7 +140,7 @@ def test_long_sentences_are_read_in_windows_and_long_texts_cut() -> None:
 def test_layers_are_counted_from_both_ends() -> None:
     assert chosen_layers([], 2) == [0, 1, 2]
     assert chosen_layers([-1, 0, 2], 2) == [0, 2]
-    with pytest.raises(ConfigError, match="has 0"):
+    with refuses(ConfigError, "layers 3", "to 2"):
         chosen_layers([3], 2)
 
 
@@ -153,15 +154,15 @@ def forbidden(rows: list[TokenRow]) -> list[Tensor]:
 def test_a_cache_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = StateReader(loaded("bert"))
     rows = reader.words(SENTENCES)
-    held = states_of(reader, rows, 12, [0, 2])
+    states = states_of(reader, rows, 12, [0, 2])
     first = states_of(reader, rows, 12, [0, 2], tmp_path)
     monkeypatch.setattr(reader, "every", forbidden)
     again = states_of(reader, rows, 12, [0, 2], tmp_path)
     assert isinstance(again.table, np.memmap) and (again.table == first.table).all()
-    assert (held.table == first.table).all()
+    assert (states.table == first.table).all()
     units = np.array([3, 0])
-    assert (again.gather([2], units).numpy() == held.table[1:, units]).all()
-    with pytest.raises(AssertionError, match="read again"):
+    assert (again.gather([2], units).numpy() == states.table[1:, units]).all()
+    with refuses(AssertionError, "read again"):
         states_of(reader, rows, 12, [0, 1], tmp_path)
     made.forget(first)
     assert list(tmp_path.iterdir()) == []
@@ -189,14 +190,14 @@ def test_a_cache_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monke
     reader = StateReader(loaded("bert"))
     rows = reader.words(SENTENCES)
     monkeypatch.setattr(reader, "every", forbidden)
-    with pytest.raises(AssertionError):
+    with refuses(AssertionError, "read again"):
         states_of(reader, rows, 12, ALL, tmp_path)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
     states_of(reader, rows, 12, ALL, tmp_path)
     file = next(tmp_path.glob("*/states.npy"))
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(StorageError, match="delete"):
+    with refuses(StorageError, "states.npy", tmp_path):
         states_of(reader, rows, 12, ALL, tmp_path)
 
 
@@ -206,7 +207,7 @@ def test_a_full_disk_is_said_before_the_work(
     reader = StateReader(loaded("bert"))
     rows = reader.words(SENTENCES)
     monkeypatch.setattr(made, "SPARE", 2**60)
-    with pytest.raises(StorageError, match="--limit"):
+    with refuses(StorageError, tmp_path, "--layers", "--limit"):
         states_of(reader, rows, 12, ALL, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -215,25 +216,25 @@ def test_a_full_disk_is_said_before_the_work(
 
 
 def test_an_untrained_model_is_the_seeds() -> None:
-    held = loaded("bert")
-    weights = [untrained(held, seed).model.state_dict()["blocks.0.attention.layer.project.weight"]
+    model = loaded("bert")
+    weights = [untrained(model, seed).model.state_dict()["blocks.0.attention.layer.project.weight"]
                for seed in (1, 1, 2)]  # fmt: skip
-    own = held.model.state_dict()["blocks.0.attention.layer.project.weight"]
+    own = model.model.state_dict()["blocks.0.attention.layer.project.weight"]
     assert (weights[0] == weights[1]).all() and (weights[0] != weights[2]).any()
     assert weights[0].shape == own.shape and 0.01 < float(weights[0].std()) < 0.03
     state = torch.get_rng_state()
-    untrained(held, 3)
+    untrained(model, 3)
     assert (torch.get_rng_state() == state).all()
 
 
 def test_an_untrained_model_has_the_same_parts() -> None:
-    held = loaded("bert")
-    extend(held.model, "gates")
-    fresh = untrained(held, 1).model
-    assert fresh.extensions == held.model.extensions != {}
-    shapes = {name: value.shape for name, value in held.model.state_dict().items()}
+    model = loaded("bert")
+    extend(model.model, "gates")
+    fresh = untrained(model, 1).model
+    assert fresh.extensions == model.model.extensions != {}
+    shapes = {name: value.shape for name, value in model.model.state_dict().items()}
     assert {name: value.shape for name, value in fresh.state_dict().items()} == shapes
-    reader = StateReader(held)
+    reader = StateReader(model)
     assert states_of(reader, reader.words(SENTENCES), 12, ALL).table.shape == (3, 12, 16)
 
 
@@ -245,12 +246,12 @@ def test_batches_fit_and_lose_nobody() -> None:
 
 
 def test_refusals() -> None:
-    held = loaded("gpt")
-    with pytest.raises(UnknownName, match="pooling"):
-        StateReader(held, "max")
-    with pytest.raises(InputError, match="no tokenizer"):
-        StateReader(LoadedModel(held.model))
-    with pytest.raises(ConfigError, match="24"):
-        StateReader(held, length=25)
-    with pytest.raises(ConfigError, match="no room"):
+    model = loaded("gpt")
+    with refuses(UnknownName, "pooling 'max'"):
+        StateReader(model, "max")
+    with refuses(InputError, "tokenizer"):
+        StateReader(LoadedModel(model.model))
+    with refuses(ConfigError, "length is 25", "24"):
+        StateReader(model, length=25)
+    with refuses(ConfigError, "length of 2"):
         StateReader(loaded("bert"), length=2).words(SENTENCES)

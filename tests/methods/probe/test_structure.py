@@ -41,6 +41,7 @@ from regard.methods.probe.tree_scores import (
 from regard.methods.probe.trees import DependencyTree, read_trees
 from tests.laws.zoo import few
 from tests.methods.probe.small import tree
+from tests.methods.refusals import refuses
 
 SEVEN = tree((1, -1, 1, 4, 2, 4, 5))
 
@@ -83,11 +84,11 @@ def test_distances_and_depths_of_a_small_tree() -> None:
 def test_exact_embeddings_give_exact_distances(some: DependencyTree) -> None:
     """With the unit matrix for B: ‖hᵢ - hⱼ‖² is the distance, ‖hᵢ‖² the depth, all edges right."""
     x = torch.from_numpy(embedded(some))
-    found = squared_distances(x).numpy()
-    assert (found == some.distances).all()
+    distances = squared_distances(x).numpy()
+    assert (distances == some.distances).all()
     assert (squared_norms(x).numpy() == some.depths).all()
-    assert spanning_tree(found) == gold_edges(some)
-    scores, depths = distance_scores([some], [found]), depth_scores([some], [some.depths])
+    assert spanning_tree(distances) == gold_edges(some)
+    scores, depths = distance_scores([some], [distances]), depth_scores([some], [some.depths])
     assert depths["root"] == 1.0 and scores["uuas"] == (1.0 if len(some.words) > 1 else None)
     if len(some.words) >= 5:
         assert scores["spearman"] == pytest.approx(1.0)
@@ -98,11 +99,11 @@ def test_exact_embeddings_give_exact_distances(some: DependencyTree) -> None:
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 5))
 def test_predicted_distances_are_distances(seed: int, words: int, rank: int) -> None:
     x = torch.from_numpy(keyed(seed).normal(size=(2, words, rank)) * 5).float()
-    found = squared_distances(x)
-    assert (found == found.transpose(1, 2)).all() and found.min() >= 0
-    assert (found.diagonal(dim1=1, dim2=2) == 0).all()
+    distances = squared_distances(x)
+    assert (distances == distances.transpose(1, 2)).all() and distances.min() >= 0
+    assert (distances.diagonal(dim1=1, dim2=2) == 0).all()
     right = (x[:, :, None] - x[:, None]).square().sum(-1)
-    assert torch.allclose(found, right, rtol=1e-4, atol=1e-3)
+    assert torch.allclose(distances, right, rtol=1e-4, atol=1e-3)
 
 
 # -- losses
@@ -111,64 +112,66 @@ def test_predicted_distances_are_distances(seed: int, words: int, rank: int) -> 
 def test_losses_by_hand() -> None:
     """Two sentences of 2 and 3 words; what is behind an end, or -1, does not count."""
     gold = torch.tensor([[[0, 1, -1], [1, 0, -1], [-1, -1, -1]], [[0, 1, 2], [1, 0, 1], [2, 1, 0]]])
-    said = torch.tensor([[[0.0, 3, 9], [3, 0, 9], [9, 9, 9]], [[0, 1, 2], [1, 0, 4], [2, 4, 0]]])
+    predicted = torch.tensor(
+        [[[0.0, 3, 9], [3, 0, 9], [9, 9, 9]], [[0, 1, 2], [1, 0, 4], [2, 4, 0]]]
+    )
     sizes = torch.tensor([2, 3])
     by_hand = (2 + 2) / 4 + (3 + 3) / 9
-    assert float(distance_loss(said, gold, sizes)) == pytest.approx(by_hand)
-    both = distance_loss(torch.stack([said, gold.float()]), gold, sizes)
+    assert float(distance_loss(predicted, gold, sizes)) == pytest.approx(by_hand)
+    both = distance_loss(torch.stack([predicted, gold.float()]), gold, sizes)
     assert both.tolist() == pytest.approx([by_hand, 0.0])
     depths, guessed = torch.tensor([[0, 1, -1], [1, 0, 2]]), torch.tensor([[2.0, 1, 7], [1, 1, 0]])
     assert float(depth_loss(guessed, depths, sizes)) == pytest.approx(2 / 2 + 3 / 3)
 
 
 def course(
-    what: str, kept: Any, x: np.ndarray, rank: int = 0, **more: Any
+    what: str, trees: Any, x: np.ndarray, rank: int = 0, **more: Any
 ) -> StructureProbeObjective:
-    every = np.arange(len(kept))
+    every = np.arange(len(trees))
     return StructureProbeObjective(
-        what, States(x[None], [0]), Trees(kept, every, every, every), [0], rank, 1, **more
+        what, States(x[None], [0]), Trees(trees, every, every, every), [0], rank, 1, **more
     )
 
 
 def test_the_course_pads_without_effect() -> None:
-    kept = [tree((-1, 0)), SEVEN, tree((1, -1, 1))]
+    trees = [tree((-1, 0)), SEVEN, tree((1, -1, 1))]
     dice = keyed(5)
     x = dice.normal(size=(12, 4)).astype(np.float32)
-    made = course("distance", kept, x, rank=3)
-    matrix = made.modules[0].matrices.detach()[0].numpy()  # type: ignore[union-attr,operator]
+    objective = course("distance", trees, x, rank=3)
+    matrix = objective.modules[0].matrices.detach()[0].numpy()  # type: ignore[union-attr,operator]
     assert matrix.shape == (4, 3) and np.abs(matrix).max() <= 0.05 < 2 * np.abs(matrix).max()
     total = 0.0
-    for start, each in zip((0, 2, 9), kept, strict=True):
+    for start, each in zip((0, 2, 9), trees, strict=True):
         seen = x[start : start + len(each.words)] @ matrix
-        said = ((seen[:, None] - seen[None]) ** 2).sum(-1)
-        total += float(np.abs(said - each.distances).sum() / len(each.words) ** 2)
-    sums, count = made.losses([0], np.arange(3), True)
+        guessed = ((seen[:, None] - seen[None]) ** 2).sum(-1)
+        total += float(np.abs(guessed - each.distances).sum() / len(each.words) ** 2)
+    sums, count = objective.losses([0], np.arange(3), True)
     assert count == 3 and sums[0].item() == pytest.approx(total, rel=1e-4)
-    depth = course("depth", kept, x, rank=3)
+    depth = course("depth", trees, x, rank=3)
     wanted = sum(
         float(np.abs(((x[s : s + len(t.words)] @ matrix) ** 2).sum(1) - t.depths).mean())
-        for s, t in zip((0, 2, 9), kept, strict=True)
+        for s, t in zip((0, 2, 9), trees, strict=True)
     )
     assert depth.losses([0], np.arange(3), True)[0][0].item() == pytest.approx(wanted, rel=1e-4)
 
 
 def test_heads_are_guessed_inside_the_sentence() -> None:
-    kept = [tree((1, -1, 1), marks=(2,)), SEVEN]
+    trees = [tree((1, -1, 1), marks=(2,)), SEVEN]
     x = keyed(6).normal(size=(10, 4)).astype(np.float32)
-    made = course("head", kept, x)
-    assert [gold.tolist() for gold in made.gold] == [[1, -1, -1], [1, -1, 1, 4, 2, 4, 5]]
-    found = made.predicted([0], *made.batch([0], np.arange(2))[::2])
-    assert found[0, 0, :, 3:].max() == -np.inf and found[0, 1].isfinite().all()
-    sums, count = made.losses([0], np.arange(2), True)
-    left, right = made.modules[0].matrices.detach()  # type: ignore[union-attr,misc]
+    objective = course("head", trees, x)
+    assert [gold.tolist() for gold in objective.gold] == [[1, -1, -1], [1, -1, 1, 4, 2, 4, 5]]
+    scores = objective.predicted([0], *objective.batch([0], np.arange(2))[::2])
+    assert scores[0, 0, :, 3:].max() == -np.inf and scores[0, 1].isfinite().all()
+    sums, count = objective.losses([0], np.arange(2), True)
+    left, right = objective.modules[0].matrices.detach()  # type: ignore[union-attr,misc]
     hand, start = 0.0, 0
-    for each, gold in zip(kept, made.gold, strict=True):
+    for each, gold in zip(trees, objective.gold, strict=True):
         own = torch.from_numpy(x[start : start + len(each.words)])
         logs = ((own @ left) @ (own @ right).T).log_softmax(1)
         hand -= sum(float(logs[i, g]) for i, g in enumerate(gold) if g >= 0)
         start += len(each.words)
     assert count == 7 and sums[0].item() == pytest.approx(hand, rel=1e-4)
-    control = course("head", kept, x, control=True)
+    control = course("head", trees, x, control=True)
     assert all(g in (i, 0, 6) for i, g in enumerate(control.gold[1].tolist()))
 
 
@@ -180,7 +183,7 @@ def test_heads_are_guessed_inside_the_sentence() -> None:
 def test_a_spanning_tree_is_the_least_of_all(seed: int, count: int) -> None:
     x = keyed(seed).integers(0, 6, size=(count, count)).astype(float)
     x = np.triu(x, 1) + np.triu(x, 1).T
-    found = spanning_tree(x)
+    edges_of_tree = spanning_tree(x)
     edges = list(combinations(range(count), 2))
 
     def spans(chosen: Any) -> bool:
@@ -190,14 +193,18 @@ def test_a_spanning_tree_is_the_least_of_all(seed: int, count: int) -> None:
         return len(seen) == count
 
     least = min(sum(x[e] for e in c) for c in combinations(edges, count - 1) if spans(c))
-    assert len(found) == count - 1 and spans(found) and sum(x[e] for e in found) == least
+    assert (
+        len(edges_of_tree) == count - 1
+        and spans(edges_of_tree)
+        and sum(x[e] for e in edges_of_tree) == least
+    )
 
 
 def test_correlations_are_those_of_scipy() -> None:
     a, b = keyed(2).integers(0, 5, size=(2, 6, 9)).astype(float)
-    found = correlations(a, b)
+    rhos = correlations(a, b)
     wanted = [spearmanr(x, y).statistic for x, y in zip(a, b, strict=True)]
-    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    np.testing.assert_allclose(rhos, wanted, atol=1e-12)
     assert np.isnan(correlations(np.ones((1, 4)), np.arange(4.0)[None])).all()
 
 
@@ -231,28 +238,28 @@ def test_a_tree_that_is_in_the_states_is_found() -> None:
     predictions are alike, so where gold ones are, the correlation has a ceiling below 1.
     """
     dice = keyed(9, "trees")
-    kept = [tree((-1, *(int(dice.integers(0, i)) for i in range(1, 7)))) for _ in range(120)]
-    inner = np.concatenate([embedded(t) for t in kept])
+    sentences = [tree((-1, *(int(dice.integers(0, i)) for i in range(1, 7)))) for _ in range(120)]
+    inner = np.concatenate([embedded(t) for t in sentences])
     turn, _ = np.linalg.qr(dice.normal(size=(14, 14)))
     noise = dice.normal(size=(len(inner), 7))
     x = (np.concatenate([inner, noise], 1) @ turn).astype(np.float32)
     empty = dice.normal(size=x.shape).astype(np.float32)
     states = States(np.stack([empty, x]), [0, 1])
-    trees = Trees(kept, np.arange(80), np.arange(80, 100), np.arange(100, 120))
+    trees = Trees(sentences, np.arange(80), np.arange(80, 100), np.arange(100, 120))
     pace = ProbeSchedule(rate=0.02, factor=0.5, epochs=25, batch=10)
-    found: dict[str, dict[int, Any]] = {}
+    figures: dict[str, dict[int, Any]] = {}
     for what in ("distance", "depth", "head"):
-        own = found.setdefault(what, {})
+        own = figures.setdefault(what, {})
         fit_structure(what, states, trees, [0, 1], 0, pace, 1,
                       lambda layer, x, own=own: own.update({layer: x}))  # fmt: skip
-    assert all(own[layer].pop("epochs") >= 1 for own in found.values() for layer in (0, 1))
+    assert all(own[layer].pop("epochs") >= 1 for own in figures.values() for layer in (0, 1))
     untied = np.arange(7) * 1e-6
-    ceiling = distance_scores(kept[100:], [t.distances + untied for t in kept[100:]])
-    assert found["distance"][1] == pytest.approx(ceiling) and ceiling["uuas"] == 1.0
-    assert found["distance"][0]["uuas"] < 0.6
-    highest = depth_scores(kept[100:], [t.depths + untied for t in kept[100:]])
-    assert found["depth"][1] == pytest.approx(highest) and highest["root"] == 1.0
-    assert found["head"][1]["accuracy"] > found["head"][0]["accuracy"] + 0.2
+    ceiling = distance_scores(sentences[100:], [t.distances + untied for t in sentences[100:]])
+    assert figures["distance"][1] == pytest.approx(ceiling) and ceiling["uuas"] == 1.0
+    assert figures["distance"][0]["uuas"] < 0.6
+    highest = depth_scores(sentences[100:], [t.depths + untied for t in sentences[100:]])
+    assert figures["depth"][1] == pytest.approx(highest) and highest["root"] == 1.0
+    assert figures["head"][1]["accuracy"] > figures["head"][0]["accuracy"] + 0.2
 
 
 def test_the_published_pace() -> None:
@@ -277,30 +284,30 @@ GOOD = """# sent_id = 1
 
 def test_conllu_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_text(GOOD + "\n" + GOOD)
-    found = read_trees(tmp_path / "a.conllu")
-    assert len(found) == 2 and found[0].words == ("The", "cat", "did", "sleep", ".")
-    assert found[0].heads == (1, 3, 3, -1, 3) and found[0].counted.tolist() == [True] * 4 + [False]
-    assert found[0].tags("xpos") == ("DT", "NN", "VBD", "VB", ".")
-    assert found[1].place.line == 11  # of its first word
+    trees = read_trees(tmp_path / "a.conllu")
+    assert len(trees) == 2 and trees[0].words == ("The", "cat", "did", "sleep", ".")
+    assert trees[0].heads == (1, 3, 3, -1, 3) and trees[0].counted.tolist() == [True] * 4 + [False]
+    assert trees[0].tags("xpos") == ("DT", "NN", "VBD", "VB", ".")
+    assert trees[1].place.line == 11  # of its first word
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "told"),
+    ("old", "new", "name"),
     [
-        ("2\tdet", "x\tdet", 2, "the head is 'x'"),
-        ("2\tdet", "9\tdet", 2, "the head is '9'"),
-        ("2\tdet", "1\tdet", 2, "the head is '1'"),
-        ("1\tThe", "7\tThe", 2, "the id is '7'"),
-        ("\tDET\tDT", "\tDET", 2, "9 columns"),
-        ("0\troot", "2\troot", 2, "0 roots"),
-        ("4\tpunct", "0\tpunct", 2, "2 roots"),
-        ("4\tnsubj", "1\tnsubj", 2, "circle"),
+        ("2\tdet", "x\tdet", "head is 'x'"),
+        ("2\tdet", "9\tdet", "head is '9'"),
+        ("2\tdet", "1\tdet", "head is '1'"),
+        ("1\tThe", "7\tThe", "id is '7'"),
+        ("\tDET\tDT", "\tDET", "9 columns"),
+        ("0\troot", "2\troot", "0 roots"),
+        ("4\tpunct", "0\tpunct", "2 roots"),
+        ("4\tnsubj", "1\tnsubj", "circle"),
     ],
 )
-def test_wrong_lines_are_named(tmp_path: Path, old: str, new: str, line: int, told: str) -> None:
+def test_wrong_lines_are_named(tmp_path: Path, old: str, new: str, name: str) -> None:
     file = tmp_path / "a.conllu"
     file.write_text(GOOD.replace(old, new) + "\n" + GOOD)
-    with pytest.raises(InputError, match=f"a.conllu:{line}: .*{told}"):
+    with refuses(InputError, "a.conllu:2: ", name):
         read_trees(file)
     kinds = ("malformed-record", "ragged-line", "contradiction")
     assert len(read_trees(file, skip=kinds)) == 1
@@ -308,7 +315,6 @@ def test_wrong_lines_are_named(tmp_path: Path, old: str, new: str, line: int, to
 
 def test_files_without_trees(tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_text("\n# nothing\n\n")
-    with pytest.raises(InputError, match="no sentence"):
-        read_trees(tmp_path / "a.conllu")
-    with pytest.raises(InputError, match="does not exist"):
-        read_trees(tmp_path / "b.conllu")
+    for file, name in ((tmp_path / "a.conllu", "sentence"), (tmp_path / "b.conllu", "exist")):
+        with refuses(InputError, file, name):
+            read_trees(file)

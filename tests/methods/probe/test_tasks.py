@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regard.core.errors import InputError, UnknownName
+from regard.core.errors import InputError, RegardError, UnknownName
 from regard.core.seeding import keyed
 from regard.data.corpus import CorpusWriter, Special, write_marker
 from regard.data.words import words_of
@@ -27,6 +27,7 @@ from regard.methods.probe.automatic import (
 )
 from regard.methods.probe.tasks import SAME, ProbeFileOptions, task_of_files
 from tests.methods.probe.small import WORDS, tokenizer
+from tests.methods.refusals import refuses
 
 # -- files
 
@@ -104,33 +105,29 @@ def test_conllu_has_parts_of_speech(tmp_path: Path) -> None:
     assert task_of_files(str(tmp_path / "a.conllu")).classes == ["NOUN", "VERB"]
     other = ProbeFileOptions({"tags": "xpos"})
     assert task_of_files(str(tmp_path / "a.conllu"), reading=other).classes == ["XNOUN", "XVERB"]
-    with pytest.raises(UnknownName, match="CoNLL-U"):
+    with refuses(UnknownName, "CoNLL-U"):
         task_of_files(str(tmp_path / "a.conllu"), reading=ProbeFileOptions({"tags": "4"}))
 
 
 def test_refusals(tmp_path: Path) -> None:
-    one = str(conll(tmp_path / "one.conll", 30, tags="X"))
-    with pytest.raises(InputError, match="at least 2 classes"):
-        task_of_files(one)
+    one, few = conll(tmp_path / "one.conll", 30, tags="X"), conll(tmp_path / "few.conll", 3)
+    two, other = conll(tmp_path / "two.conll", 30), conll(tmp_path / "z.conll", 5, "XZ")
+    empty = conll(tmp_path / "empty.conll", 0)
     same = records(tmp_path / "same.jsonl", [{"text": "t", "label": "X"}] * 30)
-    with pytest.raises(InputError, match="at least 2 classes"):
-        task_of_files(same)
-    two, other = str(conll(tmp_path / "two.conll", 30)), str(conll(tmp_path / "z.conll", 5, "XZ"))
-    with pytest.raises(InputError, match="'Z' of the dev data"):
-        task_of_files(two, other)
-    with pytest.raises(InputError, match="held out"):
-        task_of_files(str(conll(tmp_path / "few.conll", 3)))
-    (tmp_path / "empty.conll").write_text("")
-    with pytest.raises(InputError, match="no example"):
-        task_of_files(str(tmp_path / "empty.conll"))
-    with pytest.raises(InputError, match="without --valid"):
-        task_of_files(two, "", two)
-    with pytest.raises(InputError, match="no label"):
-        task_of_files(records(tmp_path / "n.jsonl", [{"text": f"t {i}"} for i in range(30)]))
-    texts = records(tmp_path / "t.jsonl", [{"text": f"t{i}", "label": "XY"[i % 2]} for i in
-                                           range(9)])  # fmt: skip
-    with pytest.raises(InputError, match="different kinds"):
-        task_of_files(two, texts)
+    bare = records(tmp_path / "n.jsonl", [{"text": f"t {i}"} for i in range(30)])
+    texts = [{"text": f"t{i}", "label": "XY"[i % 2]} for i in range(9)]
+    for files, names in (
+        ([one], ["one.conll", "'X'", "2 classes"]),
+        ([same], ["same.jsonl", "'X'", "2 classes"]),
+        ([two, other], ["'Z'", "dev"]),
+        ([few], ["few.conll", "held out"]),
+        ([empty], ["empty.conll", "no example"]),
+        ([two, "", two], ["--valid"]),
+        ([bare], ["n.jsonl", "no label"]),
+        ([two, records(tmp_path / "t.jsonl", texts)], ["words", "texts"]),
+    ):
+        with refuses(InputError, *names):
+            task_of_files(*map(str, files))
 
 
 # -- plain text
@@ -162,14 +159,14 @@ def text(file: Path, documents: int = 40, each: int = 5) -> str:
     """Documents of sentences that speak of one thing."""
     dice = keyed(0, "text")
     names = ["river", "engine", "garden", "letter"]
-    made = []
+    paragraphs = []
     for i in range(documents):
         lines = []
         for j in range(each):
             more = " ".join(["and", "the", names[i % 4]] * int(dice.integers(0, 9)))
             lines.append(f"The {names[i % 4]} of Ann number {i * each + j}, it is good {more}.")
-        made.append(" ".join(lines))
-    file.write_text("\n\n".join(made) + "\n")
+        paragraphs.append(" ".join(lines))
+    file.write_text("\n\n".join(paragraphs) + "\n")
     return str(file)
 
 
@@ -237,25 +234,27 @@ def test_prepared_text_is_read_as_well(tmp_path: Path) -> None:
                             "vocab_size": len(WORDS)})  # fmt: skip
     task = automatic("position", str(tmp_path))
     assert task.classes == ["1", "2", "3-4", "5-8"] and len(task.items) > 50
-    with pytest.raises(UnknownName, match="split"):
+    with refuses(UnknownName, "split", "nowhere"):
         automatic("position", str(tmp_path), split="nowhere")
 
 
-def test_refused_texts(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match="capital"):
-        automatic("capitals", str(tmp_path))
-    (tmp_path / "short.txt").write_text("Only one sentence is here.\n")
-    with pytest.raises(InputError, match="at least 20"):
-        automatic("capital", str(tmp_path / "short.txt"))
-    (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(InputError, match="empty"):
-        automatic("capital", str(tmp_path / "empty.txt"))
-    one = " ".join(f"The cat number {i} sat here." for i in range(60))
-    (tmp_path / "one.txt").write_text(one)
-    with pytest.raises(InputError, match="one document"):
-        automatic("same-document", str(tmp_path / "one.txt"))
-    low = "\n\n".join(f"some words of kind {'abcdefghij'[i % 10] * (i // 10 + 1)}." for i in
-                      range(60))  # fmt: skip
-    (tmp_path / "low.txt").write_text(low)
-    with pytest.raises(InputError, match="at least 2 classes"):
-        automatic("capital", str(tmp_path / "low.txt"))
+ONE = " ".join(f"The cat number {i} sat here." for i in range(60))
+LOW = "\n\n".join(f"some words of kind {'abcdefghij'[i % 10] * (i // 10 + 1)}." for i in range(60))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "names"),
+    [
+        ("capitals", ONE, UnknownName, ["'capitals'", "capital"]),
+        ("capital", "Only one sentence is here.\n", InputError, ["20"]),
+        ("capital", "", InputError, ["a.txt", "empty"]),
+        ("same-document", ONE, InputError, ["'same-document'", "one document"]),
+        ("capital", LOW, InputError, ["auto:capital", "'small'", "2 classes"]),
+    ],
+)
+def test_refused_texts(
+    tmp_path: Path, name: str, content: str, error: type[RegardError], names: list[str]
+) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    with refuses(error, *names):
+        automatic(name, str(tmp_path / "a.txt"))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.cli.main import program
-from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
+from regard.core.errors import ConfigError, InputError, RegardError, StorageError, UnknownName
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
@@ -33,6 +33,7 @@ from regard.models.extensions.pruned import networks_of, remaining, sites
 from regard.training.recipe import make
 from regard.training.run import train
 from tests.laws.zoo import ATTENTIVE, Specimen, close, collate
+from tests.methods.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.world import World
 from tests.training import small
@@ -68,8 +69,8 @@ def test_importance_is_the_mean_slope_of_each_text(one: Specimen) -> None:
     """Against differences of every text's own loss, read alone."""
     model = one.fresh(torch.float64)
     texts = [one.text(5, 0), one.text(3, 1), one.text(4, 2)]
-    found = importances(model, [lambda: one.loss(model, collate(texts))])
-    assert found.texts == 3 and all(p.requires_grad for p in model.parameters())
+    scores = importances(model, [lambda: one.loss(model, collate(texts))])
+    assert scores.texts == 3 and all(p.requires_grad for p in model.parameters())
 
     def slope(text: Any, heads: Any, units: Any) -> float:
         step, ends = 1e-5, []
@@ -89,7 +90,7 @@ def test_importance_is_the_mean_slope_of_each_text(one: Specimen) -> None:
                 return nudged(place, by, n, y)
 
             expected = sum(abs(slope(t, moved, partial(still, dim=-1))) for t in texts) / 3
-            assert float(found.heads[name][head]) == pytest.approx(expected, rel=1e-4, abs=1e-7)
+            assert float(scores.heads[name][head]) == pytest.approx(expected, rel=1e-4, abs=1e-7)
     name = next(iter(networks_of(model)))
     for unit in (0, 7):
 
@@ -97,7 +98,7 @@ def test_importance_is_the_mean_slope_of_each_text(one: Specimen) -> None:
             return nudged((name, unit), by, n, y, -1)
 
         expected = sum(abs(slope(t, still, turned)) for t in texts) / 3
-        assert float(found.units[name][unit]) == pytest.approx(expected, rel=1e-4, abs=1e-7)
+        assert float(scores.units[name][unit]) == pytest.approx(expected, rel=1e-4, abs=1e-7)
 
 
 def test_a_head_that_is_not_read_does_not_matter() -> None:
@@ -107,18 +108,18 @@ def test_a_head_that_is_not_read_does_not_matter() -> None:
     with torch.no_grad():
         model.blocks[0].attention.layer.out.weight[:, size:] = 0.0
         model.blocks[1].feed_forward.layer.narrow.weight[:, 5] = 0.0
-    found = importances(model, [lambda: one.loss(model, collate([one.text(6, 0)]))])
-    assert float(found.heads[FIRST][1]) == 0.0 < float(found.heads[FIRST][0])
-    assert float(found.units["blocks.1.feed_forward.layer"][5]) == 0.0
-    assert least_heads(model, normalized(found.heads), 0.25) == {FIRST: [1]}
+    scores = importances(model, [lambda: one.loss(model, collate([one.text(6, 0)]))])
+    assert float(scores.heads[FIRST][1]) == 0.0 < float(scores.heads[FIRST][0])
+    assert float(scores.units["blocks.1.feed_forward.layer"][5]) == 0.0
+    assert least_heads(model, normalized(scores.heads), 0.25) == {FIRST: [1]}
 
 
 def test_layers_are_compared_by_their_norm() -> None:
     scores = {"a": torch.tensor([3.0, 4.0]), "b": torch.tensor([0.03, 0.04]), "c": torch.zeros(2)}
-    found = normalized(scores)
-    close(found["a"], torch.tensor([0.6, 0.8]), 1e-6)
-    close(found["b"], torch.tensor([0.6, 0.8]), 1e-6)
-    assert found["c"].tolist() == [0.0, 0.0]
+    scaled = normalized(scores)
+    close(scaled["a"], torch.tensor([0.6, 0.8]), 1e-6)
+    close(scaled["b"], torch.tensor([0.6, 0.8]), 1e-6)
+    assert scaled["c"].tolist() == [0.0, 0.0]
 
 
 # -- choosing
@@ -130,9 +131,9 @@ def test_one_head_of_each_layer_stays() -> None:
     scores = {names[0]: torch.tensor([0.1, 0.2]), names[1]: torch.tensor([0.8, 0.9])}
     assert least_heads(model, scores, 0.25) == {names[0]: [0]}
     assert least_heads(model, scores, 0.5) == {names[0]: [0], names[1]: [0]}
-    with pytest.raises(ConfigError, match="every head"):
+    with refuses(ConfigError, "3 of 4 heads", "0.50"):
         least_heads(model, scores, 0.75)
-    with pytest.raises(ConfigError, match="none"):
+    with refuses(ConfigError, "0.1 of 4 heads"):
         least_heads(model, scores, 0.1)
 
 
@@ -143,24 +144,31 @@ def test_heads_by_name() -> None:
     assert listed_heads(model, ["encoder_blocks.0:1;encoder_blocks.1:0"]) == {
         "encoder_blocks.0.attention.layer": [1], "encoder_blocks.1.attention.layer": [0]
     }  # fmt: skip
-    with pytest.raises(UnknownName, match="layer"):
-        listed_heads(model, ["blocks.9:1"])
-    with pytest.raises(InputError, match="several"):
-        listed_heads(model, ["decoder_blocks.0:1"])
-    with pytest.raises(InputError, match="none of them"):
-        listed_heads(model, ["encoder_blocks.0:2"])
-    with pytest.raises(ConfigError, match="every head"):
-        listed_heads(model, ["encoder_blocks.0:0,1"])
-    for bad in ("encoder_blocks.0", "encoder_blocks.0:", "encoder_blocks.0:a", ""):
-        with pytest.raises(InputError, match="LAYER:HEADS"):
-            listed_heads(model, [bad])
+
+
+@pytest.mark.parametrize(
+    ("heads", "error", "names"),
+    [
+        ("blocks.9:1", UnknownName, ["layer 'blocks.9'", "encoder_blocks.0.attention.layer"]),
+        ("decoder_blocks.0:1", InputError, ["blocks.0.attention.layer", "blocks.0.cross.layer"]),
+        ("encoder_blocks.0:2", InputError, ["encoder_blocks.0.attention.layer", "[0, 1]", "2"]),
+        ("encoder_blocks.0:0,1", ConfigError, ["every head", "encoder_blocks.0.attention.layer"]),
+        ("encoder_blocks.0", InputError, ["'encoder_blocks.0'", "LAYER:HEADS"]),
+        ("encoder_blocks.0:", InputError, ["'encoder_blocks.0:'", "LAYER:HEADS"]),
+        ("encoder_blocks.0:a", InputError, ["'encoder_blocks.0:a'", "LAYER:HEADS"]),
+        ("", InputError, ["''", "LAYER:HEADS"]),
+    ],
+)
+def test_heads_that_are_refused(heads: str, error: type[RegardError], names: list[str]) -> None:
+    with refuses(error, *names):
+        listed_heads(specimen("transformer").fresh(), [heads])
 
 
 def test_units_by_their_scores() -> None:
     scores = {"a": torch.tensor([0.5, 0.1, 0.9, 0.2])}
     assert chosen_units(scores, 0.5) == {"a": [0, 2]}
     for share in (0.1, 0.9):
-        with pytest.raises(ConfigError, match="units"):
+        with refuses(ConfigError, f"{share} of the 4 units of a"):
             chosen_units(scores, share)
 
 
@@ -168,12 +176,12 @@ def test_units_by_their_scores() -> None:
 def test_units_may_change_places(name: str) -> None:
     one = specimen(name)
     model = one.fresh(torch.float64)
-    given = collate([one.text(5, 0)]).inputs
-    before = model(**given)
+    inputs = collate([one.text(5, 0)]).inputs
+    before = model(**inputs)
     for network in networks_of(model).values():
         to_front(network, [3, 7, 20])
-    assert not torch.equal(model(**given), before)
-    close(model(**given), before, 1e-12)
+    assert not torch.equal(model(**inputs), before)
+    close(model(**inputs), before, 1e-12)
 
 
 def test_magnitude_of_a_unit() -> None:
@@ -191,8 +199,8 @@ def test_the_smallest_weights_become_zeros(scope: str) -> None:
     with torch.no_grad():
         model.blocks[0].feed_forward.layer.wide.weight.mul_(100)
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    told = zero_smallest(model, 0.5, scope)
-    assert told["zeros"] == pytest.approx(0.5 * told["weights"], abs=20)
+    counts = zero_smallest(model, 0.5, scope)
+    assert counts["zeros"] == pytest.approx(0.5 * counts["weights"], abs=20)
     for name, value in model.named_parameters():
         gone = (value == 0) & (before[name] != 0)
         if "blocks" not in name or not name.endswith("weight") or value.dim() < 2:
@@ -204,7 +212,7 @@ def test_the_smallest_weights_become_zeros(scope: str) -> None:
 
 
 def test_a_share_that_is_no_weight_at_all() -> None:
-    with pytest.raises(ConfigError, match="is none"):
+    with refuses(ConfigError, "1e-09", "weights"):
         zero_smallest(specimen("bert").fresh(), 1e-9, "global")
 
 
@@ -218,15 +226,15 @@ def test_an_lstm_has_weights_too() -> None:
 
 def test_a_reviewer_without_half_of_its_parts(world: World, tmp_path: Path) -> None:
     run, data, out = world.run("reviewer"), world.data("classify"), tmp_path / "small"
-    found = prune(run, out, Plan(heads=0.25, hidden=0.5, data=[data], repeats=1))
-    assert found == json.loads((out / "prune.json").read_text())
-    assert found["heads"]["before"] == 4 and found["heads"]["after"] == 3
-    assert found["bytes"]["after"] < found["bytes"]["before"]
-    parameters = found["parameters"]
+    report = prune(run, out, Plan(heads=0.25, hidden=0.5, data=[data], repeats=1))
+    assert report == json.loads((out / "prune.json").read_text())
+    assert report["heads"]["before"] == 4 and report["heads"]["after"] == 3
+    assert report["bytes"]["after"] < report["bytes"]["before"]
+    parameters = report["parameters"]
     loaded = regard.load(out)
     assert loaded.model.parameter_count() == parameters["after"] < parameters["before"]
-    assert found["speed"]["after"] > 0 and found["score"]["examples"] == 60
-    assert found["score"]["after"] >= 0.8 * found["score"]["before"], "the best half is enough"
+    assert report["speed"]["after"] > 0 and report["score"]["examples"] == 60
+    assert report["score"]["after"] >= 0.8 * report["score"]["before"], "the best half is enough"
     assert (out / "heads.svg").read_text().startswith("<svg")
     assert (out / "task.json").is_file() and not list(tmp_path.glob(".out-*"))
     assert regard.load(out).classify("the film was great").value in ("good", "bad")
@@ -244,10 +252,10 @@ def test_a_language_model_by_its_own_text(tmp_path: Path) -> None:
     words = Tokenizer.open(data)
     run = str(save(model, tmp_path / "run", words))
     plan = Plan(heads=0.5, data=[str(data)], samples=8, repeats=0, testing={"split": "valid"})
-    found = prune(run, tmp_path / "out", plan)
-    assert found["heads"]["after"] == 4 and found["score"]["figure"] == "perplexity"
-    assert len(found["importance"][FIRST]) == 4
-    assert found["score"]["lower_is_better"] and found["score"]["before"] > 1
+    report = prune(run, tmp_path / "out", plan)
+    assert report["heads"]["after"] == 4 and report["score"]["figure"] == "perplexity"
+    assert len(report["importance"][FIRST]) == 4
+    assert report["score"]["lower_is_better"] and report["score"]["before"] > 1
 
 
 @pytest.mark.parametrize(
@@ -268,10 +276,10 @@ def test_what_writes_its_answers(
             alone.append(sum(one().item() for one in runs))
     assert len(together) == 1 and alone == sorted(alone)
     assert alone[-1] == pytest.approx(together[0], rel=1e-9)
-    found = prune(run, tmp_path / "out", Plan(heads=0.34, data=[data], repeats=0))
-    assert sum(map(len, found["importance"].values())) == heads == found["heads"]["before"]
-    assert found["heads"]["after"] < heads
-    assert found["score"]["data"] == [data] and (tmp_path / "out" / "heads.svg").is_file()
+    report = prune(run, tmp_path / "out", Plan(heads=0.34, data=[data], repeats=0))
+    assert sum(map(len, report["importance"].values())) == heads == report["heads"]["before"]
+    assert report["heads"]["after"] < heads
+    assert report["score"]["data"] == [data] and (tmp_path / "out" / "heads.svg").is_file()
 
 
 def test_what_is_left_learns_on(tmp_path: Path) -> None:
@@ -294,11 +302,11 @@ def test_the_command(world: World, tmp_path: Path, capsys: pytest.CaptureFixture
     call = [run, "--head-list", "blocks.1:0", "--weights", "0.5", "--out", str(out)]
     program(["prune", *call, "--repeats", "0", "--json"], standalone_mode=False)
     captured = capsys.readouterr()
-    told = json.loads(captured.out)
-    assert told["heads"]["removed"] == {"blocks.1.attention.layer": [0]}
-    assert told["zeros"]["zeros"] >= 0.5 * told["zeros"]["weights"] - 1
+    report = json.loads(captured.out)
+    assert report["heads"]["removed"] == {"blocks.1.attention.layer": [0]}
+    assert report["zeros"]["zeros"] >= 0.5 * report["zeros"]["weights"] - 1
     assert "neither smaller nor faster" in captured.err
-    with pytest.raises(StorageError, match="overwritten"):
+    with refuses(StorageError, out):
         program(["prune", *call], standalone_mode=False)
     call[-1] = str(tmp_path / "other")
     program(["prune", *call, "--repeats", "1"], standalone_mode=False)
@@ -319,44 +327,59 @@ def test_a_crf_is_counted_neither_before_nor_after(world: World, tmp_path: Path)
     finetune(recipe, tmp_path / "tagger", display="silent")
     assert (tmp_path / "tagger" / "crf.safetensors").is_file()
     plan = Plan(heads=0.25, data=[world.data("tag")], repeats=0)
-    found = prune(str(tmp_path / "tagger"), tmp_path / "out", plan)["parameters"]
+    counts = prune(str(tmp_path / "tagger"), tmp_path / "out", plan)["parameters"]
     for name, path in (("before", "tagger"), ("after", "out")):
-        assert found[name] == regard.load(tmp_path / path).model.parameter_count()
+        assert counts[name] == regard.load(tmp_path / path).model.parameter_count()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "names"),
+    [
+        ({}, ConfigError, ["--heads", "--ffn-units", "--weights"]),
+        ({"heads": 1.0}, ConfigError, ["--heads is 1"]),
+        ({"heads": -0.1}, ConfigError, ["--heads is -0.1"]),
+        ({"hidden": 2.0}, ConfigError, ["--ffn-units is 2"]),
+        ({"weights": float("nan")}, ConfigError, ["--weights is nan"]),
+        ({"heads": 0.5}, ConfigError, ["--data", "--head-list"]),
+        ({"heads": 0.5, "listed": ["a:1"], "data": ["x"]}, ConfigError, ["heads", "both"]),
+        ({"hidden": 0.5, "by": "gradient"}, ConfigError, ["--data", "--by"]),
+        ({"hidden": 0.5, "samples": -1}, ConfigError, ["--importance-examples is -1"]),
+        ({"weights": 0.5, "by": "magnitude"}, ConfigError, ["--by", "--ffn-units"]),
+        ({"hidden": 0.5, "scope": "layer"}, ConfigError, ["--scope", "--weights"]),
+        ({"hidden": 0.5, "normal": False}, ConfigError, ["--no-normalize", "--heads"]),
+        ({"hidden": 0.5, "by": "luck"}, UnknownName, ["--by 'luck'"]),
+        ({"weights": 0.5, "scope": "town"}, UnknownName, ["scope 'town'"]),
+    ],
+)
+def test_plans_that_are_refused(
+    options: dict[str, Any], error: type[RegardError], names: list[str]
+) -> None:
+    with refuses(error, *names):
+        Plan(**options)
 
 
 def test_refusals(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for bad in (
-        {}, {"heads": 1.0}, {"heads": -0.1}, {"hidden": 2.0}, {"weights": float("nan")},
-        {"heads": 0.5}, {"heads": 0.5, "listed": ["a:1"], "data": ["x"]},
-        {"hidden": 0.5, "by": "gradient"}, {"hidden": 0.5, "samples": -1},
-        {"weights": 0.5, "by": "magnitude"}, {"hidden": 0.5, "scope": "layer"},
-        {"hidden": 0.5, "normal": False},
-    ):  # fmt: skip
-        with pytest.raises(ConfigError):
-            Plan(**bad)
-    for bad in ({"hidden": 0.5, "by": "luck"}, {"weights": 0.5, "scope": "town"}):
-        with pytest.raises(UnknownName):
-            Plan(**bad)
-    lstm = world.model("lstm")
-    for plan in (Plan(listed=["layers.0:1"]), Plan(hidden=0.5)):
-        with pytest.raises(ConfigError, match="LSTM"):
-            prune(lstm, tmp_path / "out", plan)
-    reviewer, talk = world.run("reviewer"), str(small.data(tmp_path / "talk"))
-    with pytest.raises(InputError, match="labeled"):
+    """Before anything is scored, where that needs no data, with nothing left behind."""
+    lstm, reviewer = world.model("lstm"), world.run("reviewer")
+    talk = str(small.data(tmp_path / "talk"))
+    with refuses(InputError, talk, reviewer, "classify", "labeled"):
         prune(reviewer, tmp_path / "out", Plan(heads=0.5, data=[talk], repeats=0))
-    monkeypatch.setattr("regard.methods.prune.run.scored", lambda *given: pytest.fail("too late"))
-    for plan, told in (
-        (Plan(heads=0.9, data=["x"]), "every head"),
-        (Plan(hidden=0.001, data=["x"]), "one must go"),
-        (Plan(listed=["blocks.0:9"]), "9 is none of them"),
-    ):
-        with pytest.raises((ConfigError, InputError), match=told):
-            prune(reviewer, tmp_path / "out", plan)
+    monkeypatch.setattr("regard.methods.prune.run.scored", lambda *args: pytest.fail("too late"))
+    cases: list[tuple[str, Plan, type[RegardError], list[str]]] = [
+        (lstm, Plan(listed=["layers.0:1"]), ConfigError, [lstm, "LSTM", "heads"]),
+        (lstm, Plan(hidden=0.5), ConfigError, [lstm, "LSTM", "units"]),
+        (reviewer, Plan(heads=0.9, data=["x"]), ConfigError, ["4 of 4 heads"]),
+        (reviewer, Plan(hidden=0.001, data=["x"]), ConfigError, ["0.001 of the 64 units"]),
+        (reviewer, Plan(listed=["blocks.0:9"]), InputError, ["blocks.0.attention.layer", "9"]),
+    ]
+    for run, plan, error, names in cases:
+        with refuses(error, *names):
+            prune(run, tmp_path / "out", plan)
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".out-*"))
 
 
 def test_small_numbers_are_not_cut(tmp_path: Path) -> None:
     small_one = extend(regard.load(tuning.bert(tmp_path / "bert")).model, "int8")
     run = save(small_one, tmp_path / "int8", tuning.tokenizer())
-    with pytest.raises(ConfigError, match="small numbers"):
+    with refuses(ConfigError, run, "quantize"):
         prune(str(run), tmp_path / "out", Plan(hidden=0.5))
