@@ -12,8 +12,7 @@ from regard.api import LoadedModel, load
 from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
 from regard.decoding import generate as run
 from regard.models.bert import Bert
-from tests.command import Result
-from tests.command import run as called
+from tests.command import run as call
 from tests.decoding.small import talking, tokenizer
 from tests.laws.zoo import BERT, Specimen, everything
 
@@ -33,130 +32,97 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return LoadedModel(model, words).save(tmp_path_factory.mktemp("b") / "bert")
 
 
-def call(*arguments: object, given: str | None = None) -> Result:
-    return called(*arguments, input=given)
-
-
-def told(*arguments: object, given: str | None = None) -> str:
-    result = call(*arguments, given=given)
+def output(*arguments: object, input: str | None = None) -> str:
+    result = call(*arguments, input=input)
     assert result.exit_code == 0, result.output or result.exception
     return result.stdout
 
 
 def test_generate_streams_what_it_makes(gpt: Path) -> None:
-    options = (
-        "--max-new-tokens",
-        30,
-        "--temperature",
-        0.8,
-        "--top-k",
-        40,
-        "--top-p",
-        0.9,
-        "--seed",
-        1,
-    )
-    expected = run(
-        load(gpt), "The cat", max_new_tokens=30, temperature=0.8, top_k=40, top_p=0.9, seed=1
-    )
-    text = f"{expected[0][0].text}\n"
-    assert told("generate", gpt, "The cat", *options) == text
-    assert told("generate", gpt, "The cat", *options, "--no-stream") == text
-    assert told("generate", gpt, "The cat", *options, "--stream") == text
+    options = {"max_new_tokens": 30, "temperature": 0.8, "top_k": 40, "top_p": 0.9, "seed": 1}
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    expected = run(load(gpt), "The cat", **options)[0][0].text
+    for streamed in ([], ["--no-stream"], ["--stream"]):
+        assert output("generate", gpt, "The cat", *words, *streamed) == f"{expected}\n"
 
 
 def test_prompts_come_from_anywhere(gpt: Path, tmp_path: Path) -> None:
-    expected = told("generate", gpt, "猫坐在", "--max-new-tokens", 9)
+    expected = output("generate", gpt, "猫坐在", "--max-new-tokens", 9)
     file = tmp_path / "prompt.txt"
     file.write_text("猫坐在\n", "utf-8")
-    assert told("generate", gpt, "--file", file, "--max-new-tokens", 9) == expected
-    assert told("generate", gpt, "-", "--max-new-tokens", 9, given="猫坐在\n") == expected
-    assert told("generate", gpt, "--max-new-tokens", 9, given="猫坐在") == expected
-    lines = told(
-        "generate", gpt, "-", "--lines", "--max-new-tokens", 9, "--json", given="The\ncat\n"
+    assert output("generate", gpt, "--file", file, "--max-new-tokens", 9) == expected
+    assert output("generate", gpt, "-", "--max-new-tokens", 9, input="猫坐在\n") == expected
+    assert output("generate", gpt, "--max-new-tokens", 9, input="猫坐在") == expected
+    lines = output(
+        "generate", gpt, "-", "--lines", "--max-new-tokens", 9, "--json", input="The\ncat\n"
     )
     assert [each["prompt"] for each in json.loads(lines)["results"]] == ["The", "cat"]
 
 
 def test_generate_as_json(gpt: Path) -> None:
     options = ("--num-samples", 3, "--temperature", 1.2, "--max-new-tokens", 7, "--json")
-    found = json.loads(told("generate", gpt, "The", *options))
-    texts = found["results"][0]["texts"]
-    assert len(texts) == 3 and found["results"][0]["prompt"] == "The"
+    (result,) = json.loads(output("generate", gpt, "The", *options))["results"]
+    texts = result["texts"]
+    assert len(texts) == 3 and result["prompt"] == "The"
     for each in texts:
         assert len(each["ids"]) == len(each["logprobs"]) <= 7
         assert each["score"] == pytest.approx(sum(each["logprobs"]))
 
 
 def test_several_texts_are_numbered(gpt: Path) -> None:
-    shown = told(
+    texts = output(
         "generate", gpt, "The", "--num-beams", 3, "--num-return-sequences", 2, "--max-new-tokens", 5
     )
-    assert "[1] " in shown and "[2] " in shown
-    shown = told(
+    assert "[1] " in texts and "[2] " in texts
+    texts = output(
         "generate", gpt, "The", "cat", "--num-samples", 2, "--max-new-tokens", 5, "--seed", 3
     )
-    assert all(f"[{i}.{j}] " in shown for i in (1, 2) for j in (1, 2))
+    assert all(f"[{i}.{j}] " in texts for i in (1, 2) for j in (1, 2))
 
 
 def test_stop_words_may_be_line_breaks(gpt: Path) -> None:
-    free = told("generate", gpt, "The", "--max-new-tokens", 40, "--temperature", 3, "--seed", 5)[
-        :-1
-    ]
+    words = ("generate", gpt, "The", "--max-new-tokens", 40, "--temperature", 3, "--seed", 5)
+    free = output(*words)[:-1]
     word = free[4:6]
-    cut = told(
-        "generate",
-        gpt,
-        "The",
-        "--max-new-tokens",
-        40,
-        "--temperature",
-        3,
-        "--seed",
-        5,
-        "--stop",
-        word,
-    )
-    assert cut == free[: free.index(word)] + "\n"
+    assert output(*words, "--stop", word) == free[: free.index(word)] + "\n"
 
 
 def test_bf16_weights(gpt: Path) -> None:
-    assert told("generate", gpt, "The", "--max-new-tokens", 5, "--precision", "bf16")
+    assert output("generate", gpt, "The", "--max-new-tokens", 5, "--precision", "bf16")
     assert load(gpt, dtype=torch.bfloat16).model.device.type == "cpu"
 
 
 def test_fill_shows_candidates(bert: Path) -> None:
-    shown = told("fill", bert, "The [MASK] sat on the ___.", "--candidates", 3)
-    assert shown.count("%") == 6 and "blank 2" in shown
-    found = json.loads(
-        told("fill", bert, "-", "--candidates", 2, "--json", given="The [MASK] sat\n")
-    )
-    assert found["given"] == "The [MASK] sat" and len(found["blanks"][0]) == 2
-    assert found["text"].split()[0].lower() == "the"
+    text = output("fill", bert, "The [MASK] sat on the ___.", "--candidates", 3)
+    assert text.count("%") == 6 and "blank 2" in text
+    words = ("fill", bert, "-", "--candidates", 2, "--json")
+    filled = json.loads(output(*words, input="The [MASK] sat\n"))
+    assert filled["given"] == "The [MASK] sat" and len(filled["blanks"][0]) == 2
+    assert filled["text"].split()[0].lower() == "the"
 
 
 def test_chat_answers_line_by_line(gpt: Path) -> None:
     options = ("chat", gpt, "--temperature", 0, "--max-new-tokens", 6)
-    twice = told(*options, given="The cat\n/reset\n\nThe cat\n/quit\nnever said\n")
+    twice = output(*options, input="The cat\n/reset\n\nThe cat\n/quit\nnever said\n")
     first, second = twice.splitlines()
     assert first == second
-    assert told(*options, given="The cat\n") == first + "\n"
-    on = told(*options, given="The cat\nThe cat\n").splitlines()
+    assert output(*options, input="The cat\n") == first + "\n"
+    on = output(*options, input="The cat\nThe cat\n").splitlines()
     assert on[0] == first and len(on) == 2
-    assert "no command" in call(*options, given="/help\n").stderr
+    assert "no command" in call(*options, input="/help\n").stderr
 
 
-def refusal(*arguments: object, given: str | None = None) -> BaseException:
-    result = call(*arguments, given=given)
+def refusal(*arguments: object, input: str | None = None) -> BaseException:
+    result = call(*arguments, input=input)
     assert result.exception is not None and result.stdout == ""
     return result.exception
 
 
 def test_refusals(gpt: Path, bert: Path, tmp_path: Path) -> None:
     cases = [
-        (("generate", tmp_path / "nothing", "The"), FormatError, "does not exist"),
-        (("generate", bert, "The"), InputError, "Bert: it fills blanks"),
-        (("fill", gpt, "The ___"), InputError, "GPT: it goes on with a text"),
+        (("generate", tmp_path / "nothing", "The"), FormatError, str(tmp_path / "nothing")),
+        (("generate", bert, "The"), InputError, "Bert"),
+        (("fill", gpt, "The ___"), InputError, "GPT"),
         (("chat", bert), InputError, "generate with one of transformer, gpt"),
         (("generate", gpt, "The " * 100), InputError, "reads 64 at once"),
         (("generate", gpt, "The", "--file", "x"), InputError, "not both"),
@@ -167,11 +133,11 @@ def test_refusals(gpt: Path, bert: Path, tmp_path: Path) -> None:
         (("generate", gpt, "The", "--max-new-tokens", 0), ConfigError, "max_new_tokens is 0"),
         (("chat", gpt, "--max-turns", -1), ConfigError, "--max-turns is -1"),
     ]
-    for arguments, kind, says in cases:
+    for arguments, kind, part in cases:
         error = refusal(*arguments)
-        assert isinstance(error, kind) and says in str(error), (arguments, error)
-    assert "line 2" in str(refusal("generate", gpt, "-", "--lines", given="a\n\nb\n"))
-    assert told("generate", gpt, "The " * 100, "--truncate", "--max-new-tokens", 3)
+        assert isinstance(error, kind) and part in str(error), (arguments, error)
+    assert "line 2" in str(refusal("generate", gpt, "-", "--lines", input="a\n\nb\n"))
+    assert output("generate", gpt, "The " * 100, "--truncate", "--max-new-tokens", 3)
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     for arguments in (
         ("generate", gpt, "--file", tmp_path / "latin"),

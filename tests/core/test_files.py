@@ -12,6 +12,7 @@ from regard.core import files
 from regard.core.atomic_dir import check_place, workplace
 from regard.core.errors import FormatError, StorageError
 from regard.core.files import read_json, replacing, write_bytes, write_json, write_text
+from tests.core.refusals import refuses
 
 MARKER = "marker.json"
 
@@ -54,7 +55,7 @@ def test_json_that_is_refused(tmp_path: Path, monkeypatch: Any, content: str) ->
     if content == LONG:
         monkeypatch.setattr(files, "LARGEST", 40)
     for error in (StorageError, FormatError):
-        with pytest.raises(error, match=r"a\.json .*; make it anew"):
+        with refuses(error, file, "make it anew"):
             read_json(file, error=error, advice="make it anew")
     assert read_json(tmp_path / "none.json") is None
 
@@ -69,9 +70,10 @@ def test_a_directory_is_whole_or_not_there(tmp_path: Path) -> None:
         with workplace(out, force, MARKER) as work:
             (work / MARKER).write_text(str(force))
         assert (out / MARKER).read_text() == str(force) and names(tmp_path) == ["out"]
-    with pytest.raises(StorageError, match="--force"):
-        check_place(out, False, MARKER)
-    with pytest.raises(StorageError, match="not deleted"):
-        check_place(out, True, "another.json")
-    with pytest.raises(StorageError, match="is a file"):
-        check_place(out / MARKER, True, MARKER)
+    for place, force, marker, part in (
+        (out, False, MARKER, "--force"),
+        (out, True, "another.json", "not deleted"),
+        (out / MARKER, True, MARKER, "a file"),
+    ):
+        with refuses(StorageError, place, part):
+            check_place(place, force, marker)

@@ -9,12 +9,13 @@ import json
 import sys
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.core.errors import InputError, RegardError
+from regard.core.errors import InputError, UnknownName
 from regard.data import files, sources
 from regard.data.builtin import NAME, python_docs
 from regard.data.files import ReadCounts
@@ -27,6 +28,8 @@ from regard.data.sources import (
     find,
     pairs,
 )
+from tests.core.refusals import Refusal, refuses
+from tests.files import Write
 
 TEXTS = ["one\ntwo", "  indented\n\tline", "naïve café", "中文。没有空格", 'a "quote", and, commas']
 
@@ -49,24 +52,24 @@ def write_csv(file: Path, delimiter: str, rows: list[list[str]]) -> None:
     file.write_bytes(buffer.getvalue().encode())
 
 
-def test_blank_lines(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_text("\n \n" + "\n\n \t\n".join(TEXTS) + "\n\n", "utf-8")
-    assert read(file, work=tmp_path) == TEXTS
+SPACED = "\n \n" + "\n\n \t\n".join(TEXTS) + "\n\n"
+WINDOWS = "\ufeffone\r\ntwo\r\n\r\nthree\r\n"
+ODD = "one\n\n two\u2028x\n"
 
 
-def test_blank_lines_of_windows(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n\r\nthree\r\n")
-    assert read(file, work=tmp_path) == ["one\r\ntwo", "three"]
-    assert read(file, work=tmp_path, split_by="line") == ["one", "two", "three"]
-
-
-def test_lines_and_files(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_text("one\n\n two\u2028x\n", "utf-8")
-    assert read(file, work=tmp_path, split_by="line") == ["one", " two\u2028x"]
-    assert read(file, work=tmp_path, split_by="file") == ["one\n\n two\u2028x\n"]
+@pytest.mark.parametrize(
+    ("content", "split_by", "texts"),
+    [
+        (SPACED, "blank", TEXTS),
+        (WINDOWS, "blank", ["one\r\ntwo", "three"]),
+        (WINDOWS, "line", ["one", "two", "three"]),
+        (ODD, "line", ["one", " two\u2028x"]),
+        (ODD, "file", [ODD]),
+    ],
+)
+def test_plain_text(write: Write, content: str, split_by: str, texts: list[str]) -> None:
+    file = write("a.txt", content)
+    assert read(file, work=file.parent, split_by=split_by) == texts
 
 
 @given(st.lists(st.text(st.sampled_from("ab \n\r\t"), max_size=12), max_size=8))
@@ -130,7 +133,7 @@ def test_records(tmp_path: Path, form: str, packed: str) -> None:
             pack = zstandard.ZstdCompressor().compress
             file.write_bytes(pack(content[:half]) + pack(content[half:]))
     assert read(file, work=tmp_path, field="body") == texts
-    with pytest.raises(RegardError, match="'body'"):
+    with refuses(UnknownName, "'bodi'", "'body'", file):
         read(file, work=tmp_path, field="bodi")
 
 
@@ -145,11 +148,10 @@ def test_directories_and_globs(tmp_path: Path) -> None:
         file.write_text(text)
     assert read(work, work=tmp_path) == ["az", "b", "c"]
     assert read(f"{work}/**/*.md", f"{work}/b.*", work=tmp_path) == ["az", "b"]
-    with pytest.raises(InputError, match="no file matches"):
-        read(f"{work}/*.rst", work=tmp_path)
     (tmp_path / "none").mkdir()
-    with pytest.raises(InputError, match="holds no file"):
-        read(tmp_path / "none", work=tmp_path)
+    for name in (f"{work}/*.rst", tmp_path / "none"):
+        with refuses(InputError, name):
+            read(name, work=tmp_path)
 
 
 def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +159,7 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         assert read("-", work=tmp_path) == ["one", "two"]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    with pytest.raises(InputError, match="standard input is empty"):
+    with refuses(InputError, "standard input", "empty"):
         read("-", work=tmp_path)
 
 
@@ -171,7 +173,7 @@ def test_broken_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             texts = documents(find([str(file)], reading, tmp_path), reading, tally)
             assert "".join(piece.text for piece in texts) == text
             assert tally.broken == 3
-        with pytest.raises(InputError, match=r"a\.txt: byte 5 is no UTF-8"):
+        with refuses(InputError, "a.txt: byte 5", "UTF-8"):
             read(file, work=tmp_path, broken="refuse")
 
 
@@ -183,70 +185,68 @@ def test_half_a_character_in_json(tmp_path: Path) -> None:
     assert read(other, work=tmp_path, broken="refuse") == ["a"]
     assert read(file, work=tmp_path) == ["a\ufffdb 😀"]
     assert read(file, work=tmp_path, broken="skip") == ["ab 😀"]
-    with pytest.raises(InputError, match="half a character"):
+    with refuses(InputError, "a.jsonl:1", "half a character"):
         read(file, work=tmp_path, broken="refuse")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "refusal"),
     [
-        ("a.txt", b"", "a.txt is empty"),
-        ("a.txt", b"PNG\x00\x01", "a.txt is a binary file: byte 3"),
-        ("a.txt.gz", b"plain text", "named .gz but is not compressed"),
-        ("a.txt.gz", gzip.compress(b"text" * 99, mtime=0)[:-9], "a.txt.gz is damaged"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": ', r"a\.jsonl:2: not valid JSON"),
-        ("a.jsonl", b"[1]", r"a\.jsonl:1: list instead of an object"),
-        ("a.jsonl", b'{"text": 3}', "is int, not text"),
-        ("a.csv", b"id,body\n1,x\n", "unknown field 'text'"),
-        ("a.csv", b"id,text\n1\n", r"a\.csv:2: 1 columns instead of 2 or more"),
-        ("a.csv", b'id,text\n1,"' + b"x,\n" * 50, "is a quote left open"),
-        ("a.tsv", b"id\ttext\n1\ta\rb\n", r"a\.tsv:2: no tsv"),
-        ("a.parquet", b"no parquet", "not readable as parquet"),
+        ("a.txt", b"", (InputError, "a.txt", "empty")),
+        ("a.txt", b"PNG\x00\x01", (InputError, "a.txt", "binary", "byte 3")),
+        ("a.txt.gz", b"plain text", (InputError, "a.txt.gz", "not compressed")),
+        ("a.txt.gz", gzip.compress(b"text" * 99)[:-9], (InputError, "a.txt.gz", "damaged")),
+        ("a.jsonl", b'{"text": "a"}\n{"text": ', (InputError, "a.jsonl:2", "JSON")),
+        ("a.jsonl", b"[1]", (InputError, "a.jsonl:1", "list")),
+        ("a.jsonl", b'{"text": 3}', (InputError, "'text'", "a.jsonl:1", "int")),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "' + b"b" * 60, (InputError, "a.jsonl:2", "50")),
+        ("a.csv", b"id,body\n1,x\n", (UnknownName, "'text'", "body, id", "a.csv:1")),
+        ("a.csv", b"id,text\n1\n", (InputError, "a.csv:2", "1 columns")),
+        ("a.csv", b'id,text\n1,"' + b"x,\n" * 50, (InputError, "a.csv:2", "quote")),
+        ("a.tsv", b"id\ttext\n1\ta\rb\n", (InputError, "a.tsv:2", "no tsv")),
+        ("a.parquet", b"no parquet", (InputError, "a.parquet", "not readable")),
+        ("a.txt.zst", files.ZSTD + b"rest", (InputError, "a.txt.zst", "'zstandard'")),
     ],
 )
 def test_bad_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, refusal: Refusal
 ) -> None:
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
-    if "quote" in message:
-        monkeypatch.setattr(files, "RECORD", 40)
+    monkeypatch.setattr(files, "RECORD", 50)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
     file = tmp_path / name
     file.write_bytes(content)
-    with pytest.raises(RegardError, match=message):
+    with refuses(*refusal):
         read(file, work=tmp_path)
 
 
-def test_bad_names(tmp_path: Path) -> None:
-    for name, message in {
-        "nowhere.txt": "nowhere.txt does not exist",
-        "builtin:pyton-docs": "did you mean 'builtin:python-docs'",
-        "hub:some/name": "allow it with --download",
-    }.items():
-        with pytest.raises(RegardError, match=message):
-            read(name, work=tmp_path)
-    for option in ({"split_by": "lines"}, {"broken": "refus"}, {"form": "json"}):
-        with pytest.raises(RegardError, match="did you mean"):
-            SourceOptions(**option)
-
-
-def test_missing_libraries_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "options", "refusal"),
+    [
+        ("nowhere.txt", {}, (InputError, "nowhere.txt", "does not exist")),
+        ("builtin:pyton-docs", {}, (UnknownName, "'builtin:python-docs'")),
+        ("hub:some/name", {}, (InputError, "hub:some/name", "--download")),
+        ("hub:some/name", {"download": True}, (InputError, "'datasets'", "pip install")),
+        ("a.txt", {"split_by": "lines"}, (UnknownName, "--split-by", "'lines'", "'line'")),
+        ("a.txt", {"broken": "refus"}, (UnknownName, "--broken", "'refus'", "'refuse'")),
+        ("a.txt", {"form": "json"}, (UnknownName, "--format", "'json'", "'jsonl'")),
+    ],
+)
+def test_bad_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, options: Any, refusal: Refusal
+) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(InputError, match=r"needs the library 'datasets' .*pip install"):
-        read("hub:some/name", work=tmp_path, download=True)
-    file = tmp_path / "a.txt.zst"
-    file.write_bytes(files.ZSTD + b"rest")
-    with pytest.raises(InputError, match="needs the library 'zstandard'"):
-        read(file, work=tmp_path)
+    with refuses(*refusal):
+        read(name, work=tmp_path, **options)
 
 
 def test_pairs(tmp_path: Path) -> None:
     reading = SourceOptions()
 
-    def found(*names: str) -> list[tuple[str, str]]:
-        named = find([str(tmp_path / name) for name in names], reading, tmp_path)
-        return list(pairs(named, reading, ReadCounts()))
+    def read_pairs(*names: str) -> list[tuple[str, str]]:
+        located = find([str(tmp_path / name) for name in names], reading, tmp_path)
+        return list(pairs(located, reading, ReadCounts()))
 
     expected = [('He said "hi', "他说"), ("yes", "是")]
     (tmp_path / "plain.tsv").write_text('He said "hi\t他说\nyes\t是\n\t空\n', "utf-8")
@@ -256,15 +256,15 @@ def test_pairs(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text('He said "hi\nyes\n')
     (tmp_path / "b.txt").write_text("他说\n是\n", "utf-8")
     for names in (["plain.tsv"], ["named.tsv"], ["a.jsonl"], ["a.txt", "b.txt"]):
-        assert found(*names) == expected
+        assert read_pairs(*names) == expected
     (tmp_path / "b.txt").write_text("他说\n", "utf-8")
-    for names, message in {
-        ("a.txt", "b.txt"): r"a\.txt: lines: 2 here but 1 in .*b\.txt",
-        ("a.txt",): "exactly two text files",
-        ("a.txt", "a.jsonl"): "exactly two text files",
+    for names, parts in {
+        ("a.txt", "b.txt"): ("a.txt: lines: 2", "1 in", "b.txt"),
+        ("a.txt",): ("--pairs", "1 sources"),
+        ("a.txt", "a.jsonl"): ("--pairs", "2 sources"),
     }.items():
-        with pytest.raises(InputError, match=message):
-            found(*names)
+        with refuses(InputError, *parts):
+            read_pairs(*names)
 
 
 def test_a_long_line_stays_small(tmp_path: Path) -> None:
@@ -284,14 +284,6 @@ def test_a_long_line_stays_small(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
-
-
-def test_too_long_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "RECORD", 50)
-    file = tmp_path / "a.jsonl"
-    file.write_text('{"text": "a"}\n{"text": "' + "b" * 60)
-    with pytest.raises(InputError, match=r"a\.jsonl:2: the line is longer than 50"):
-        read(file, work=tmp_path)
 
 
 def test_python_docs(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.core.errors import RegardError
+from regard.core.errors import InputError, UnknownName
 from regard.data import sample
 from regard.data.chunks import Chunker, Chunking
 from regard.data.sample import Sample
 from regard.data.splits import TEST, TRAIN, VALID, SplitBounds, SplitShares, key, stretched
+from tests.core.refusals import Refusal, refuses
 
 END = 0
 
@@ -44,7 +45,8 @@ def test_two_documents_are_not_shared_out() -> None:
 
 @pytest.mark.parametrize("shares", [(-0.1, 0), (0.5, 0.5), (0, 1)])
 def test_bad_shares(shares: tuple[float, float]) -> None:
-    with pytest.raises(RegardError, match="leave something to learn from"):
+    valid, test = shares
+    with refuses(InputError, f"--valid-fraction {valid} ", f"--test-fraction {test} "):
         SplitShares(*shares)
 
 
@@ -114,29 +116,29 @@ def test_overlapping_chunks() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("options", "refusal"),
     [
-        {"kind": "sentence"},
-        {"kind": "fixed", "length": 1},
-        {"kind": "overlapping", "length": 8, "overlap": 7},
-        {"kind": "overlapping", "overlap": 0},
+        ({"kind": "sentence"}, (UnknownName, "--chunk", "'sentence'", "'sentences'")),
+        ({"kind": "fixed", "length": 1}, (InputError, "--chunk-length 1")),
+        ({"kind": "overlapping", "length": 8, "overlap": 7}, (InputError, "--overlap 7", "8")),
+        ({"kind": "overlapping", "overlap": 0}, (InputError, "--overlap 0")),
     ],
 )
-def test_bad_chunks(wrong: dict) -> None:
-    with pytest.raises(RegardError):
-        Chunking(**wrong)
+def test_bad_chunks(options: dict, refusal: Refusal) -> None:
+    with refuses(*refusal):
+        Chunking(**options)
 
 
 def test_a_sample_is_bounded_even_and_repeatable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample, "BUDGET", 20_000)
 
-    def taken() -> Sample:
+    def drawn() -> Sample:
         result = Sample(5)
         for i in range(4000):
             result.add(i, i, 0, f"text number {i} ")
         return result
 
-    first, second = taken(), taken()
+    first, second = drawn(), drawn()
     assert first.units == second.units
     assert 5_000 < sum(len(unit.text) for unit in first.units) <= 20_000
     assert not first.whole

@@ -12,6 +12,7 @@ from regard.core.errors import ConfigError
 from regard.data.tokenizer import Tokenizer, word_pieces
 from regard.data.vocabulary import KINDS, train
 from regard.data.words import WordStarts, byte_alphabet, chinese_cutter, is_unspaced, text_of
+from tests.core.refusals import refuses
 
 TEXT = "the tokenizers' words don't (always) begin, alas, where\nwe think: 1984 words."
 
@@ -179,6 +180,6 @@ class TestChinese:
 
 def test_jieba_is_asked_for_only_when_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jieba", None)
-    with pytest.raises(ConfigError, match=r"pip install regard\[chinese\]"):
+    with refuses(ConfigError, "jieba", "pip install regard[chinese]", "whole_words"):
         chinese_cutter.__wrapped__()
     WordStarts(Tokenizer(word_pieces(["[UNK]", "a"])), 2)

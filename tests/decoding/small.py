@@ -43,8 +43,8 @@ def talking(kind: str = "bytes-bpe", seed: int = 0, **changes: Any) -> LoadedMod
     """A GPT of random weights that speaks with a tokenizer."""
     words = tokenizer(kind)
     config = GPTConfig(vocab_size=len(words), context=64, width=16, layers=2, heads=2)
-    made = Specimen("talking", GPT, config.replace(**changes), ZOO[4].reach)
-    return LoadedModel(made.fresh(torch.float64, seed), words)
+    specimen = Specimen("talking", GPT, config.replace(**changes), ZOO[4].reach)
+    return LoadedModel(specimen.fresh(torch.float64, seed), words)
 
 
 def window(prompt: int, length: int, context: int) -> int:

@@ -14,6 +14,7 @@ from regard.decoding.beam import Beams, Rules, common, paper
 from regard.decoding.decode_state import reader_for
 from regard.models.gpt import GPT
 from regard.models.t5 import T5
+from tests.core.refusals import refuses
 from tests.decoding.small import ALL, SHORT, draw, from_scratch, speaker
 from tests.laws.zoo import GPT_SMALL, T5_SMALL, Specimen
 
@@ -26,15 +27,15 @@ TINY = [
 
 def every_text(model: Any, prompt: list[int]) -> list[tuple[float, list[int]]]:
     """Every text that ends by its end token or by the limit, with its log-probability."""
-    found, open_ = [], [(0.0, list[int]())]
+    finished, open_ = [], [(0.0, list[int]())]
     while open_:
         total, tokens = open_.pop()
         row = from_scratch(model, prompt, tokens).log_softmax(-1).tolist()
         for token, logprob in enumerate(row):
             text = (total + logprob, [*tokens, token])
             over = token == END or len(text[1]) == LIMIT
-            (found if over else open_).append(text)
-    return found
+            (finished if over else open_).append(text)
+    return finished
 
 
 @pytest.mark.parametrize("specimen", TINY, ids=str)
@@ -54,10 +55,10 @@ def test_a_wide_beam_is_an_exhaustive_search(specimen: Specimen, name: str, rule
         together = generate(
             LoadedModel(model), prompts, num_beams=WORDS**LIMIT, num_return_sequences=9, **options
         )
-        for known, found in zip(texts, together, strict=True):
+        for known, best in zip(texts, together, strict=True):
             expected = sorted(((p / rule(len(t), alpha), t) for p, t in known), reverse=True)[:9]
-            assert [x.ids for x in found] == [tokens for _, tokens in expected]
-            assert [x.score for x in found] == pytest.approx([s for s, _ in expected])
+            assert [x.ids for x in best] == [tokens for _, tokens in expected]
+            assert [x.score for x in best] == pytest.approx([s for s, _ in expected])
 
 
 def test_the_penalties() -> None:
@@ -74,9 +75,9 @@ def test_one_beam_is_greedy(specimen: Specimen) -> None:
     with torch.inference_mode():
         reader = reader_for(loaded.model)
         rules = Rules(1, penalty="common", alpha=0.0, stopping="full", limit=12, ends=[1, 5])
-        found = Beams(reader, rules).search(reader.begin(prompts, 12))
-    assert [x[0].tokens for x in found] == [x[0].ids for x in plain]
-    assert [x[0].score for x in found] == pytest.approx([x[0].score for x in plain])
+        texts = Beams(reader, rules).search(reader.begin(prompts, 12))
+    assert [x[0].tokens for x in texts] == [x[0].ids for x in plain]
+    assert [x[0].score for x in texts] == pytest.approx([x[0].score for x in plain])
 
 
 def test_a_certain_stop_changes_no_result() -> None:
@@ -92,8 +93,8 @@ def test_a_certain_stop_changes_no_result() -> None:
             reader = reader_for(loaded.model)
             logits = reader.begin([prompt], 16, 4)
             endless = Endless(4, best=2, limit=16, ends=[1, 2, 3])
-            found = Beams(reader, endless).search(logits)[0]
-        assert [x.ids for x in stopped] == [x.tokens for x in found]
+            texts = Beams(reader, endless).search(logits)[0]
+        assert [x.ids for x in stopped] == [x.tokens for x in texts]
 
 
 class Endless(Rules):
@@ -138,31 +139,25 @@ def test_a_prompt_that_is_done_takes_no_more_results() -> None:
         "length_penalty": 1.5,
     }
     together = generate(loaded, prompts, beam_stopping="full", banned=[], **options)
-    for prompt, found in zip(prompts, together, strict=True):
+    for prompt, texts in zip(prompts, together, strict=True):
         alone = generate(loaded, prompt, beam_stopping="full", banned=[], **options)[0]
-        assert [x.ids for x in found] == [x.ids for x in alone]
+        assert [x.ids for x in texts] == [x.ids for x in alone]
 
 
 def test_results_are_sorted_and_different() -> None:
-    found = generate(
-        speaker(SHORT),
-        draw(3, 1),
-        num_beams=6,
-        num_return_sequences=6,
-        max_new_tokens=7,
-        eos_ids=[1],
-    )[0]
-    assert [x.score for x in found] == sorted((x.score for x in found), reverse=True)
-    assert len({tuple(x.ids) for x in found}) == 6
+    options = {"num_beams": 6, "num_return_sequences": 6, "max_new_tokens": 7, "eos_ids": [1]}
+    texts = generate(speaker(SHORT), draw(3, 1), **options)[0]
+    assert [x.score for x in texts] == sorted((x.score for x in texts), reverse=True)
+    assert len({tuple(x.ids) for x in texts}) == 6
 
 
 def test_processors_hold_for_beams() -> None:
-    found = generate(
+    texts = generate(
         speaker(SHORT), draw(6, 2), num_beams=4, num_return_sequences=4, max_new_tokens=9,
          no_repeat_ngram_size=1, min_new_tokens=4, eos_ids=[1],
         banned=[7],
     )[0]  # fmt: skip
-    for each in found:
+    for each in texts:
         assert 7 not in each.ids and len(each.ids) >= 4
         everything = [*draw(6, 2), *each.ids]
         new = everything[6:]
@@ -171,7 +166,7 @@ def test_processors_hold_for_beams() -> None:
 
 def test_beams_do_not_draw() -> None:
     for options in ({"temperature": 0.7}, {"num_samples": 2}, {"top_k": 3}):
-        with pytest.raises(ConfigError, match="beams"):
+        with refuses(ConfigError, "num_beams is 2", *options):
             generate(speaker(SHORT), [1], num_beams=2, **options)
-    with pytest.raises(ConfigError, match="num_return_sequences is 3"):
+    with refuses(ConfigError, "num_return_sequences is 3"):
         generate(speaker(SHORT), [1], num_beams=2, num_return_sequences=3)

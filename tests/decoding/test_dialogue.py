@@ -14,6 +14,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding.dialogue import Conversation, render, template_of
 from regard.decoding.options import DecodingOptions
 from regard.models.t5 import T5
+from tests.core.refusals import refuses
 from tests.decoding.small import talking, tokenizer
 from tests.laws.zoo import T5_SMALL, Specimen, everything
 
@@ -35,7 +36,7 @@ def with_template(template: Any, name: str = "tokenizer_config.json") -> LoadedM
     return LoadedModel(loaded.model, Tokenizer(loaded.tokenizer.fast, files))
 
 
-def said(dialogue: Conversation, text: str) -> str:
+def reply(dialogue: Conversation, text: str) -> str:
     return "".join(dialogue.say(text))
 
 
@@ -43,7 +44,7 @@ def test_the_plain_format() -> None:
     dialogue = Conversation(talking(), SHORT_ANSWERS)
     words = dialogue.words
     end = dialogue.prompts.ends()[0]
-    first = said(dialogue, "The cat")
+    first = reply(dialogue, "The cat")
     dialogue.turns.append({"role": "user", "content": "sat"})
     turns = [words.encode(t, special=False) for t in ("The cat", first.strip(), "sat")]
     assert dialogue.prompt() == [i for turn in turns for i in [*turn, end]]
@@ -63,8 +64,8 @@ def test_a_template_marks_the_turns() -> None:
         dialogue.turns = [
             {"role": "system", "content": "Be nice."}, {"role": "user", "content": " Hello "}
         ]  # fmt: skip
-        wanted = "system: Be nice.<|endoftext|>user: Hello<|endoftext|>assistant:"
-        assert dialogue.prompt() == dialogue.words.encode(wanted, special=False)
+        expected = "system: Be nice.<|endoftext|>user: Hello<|endoftext|>assistant:"
+        assert dialogue.prompt() == dialogue.words.encode(expected, special=False)
         assert Conversation(loaded, SHORT_ANSWERS, plain=True).template is None
         dialogue.reset()
         assert [turn["role"] for turn in dialogue.turns] == ["system"]
@@ -86,14 +87,14 @@ def test_a_template_marks_the_turns() -> None:
     ids=["classes", "globals", "endless", "changes", "files", "refusal", "syntax", "types"],
 )
 def test_a_template_can_do_no_harm(template: str) -> None:
-    with pytest.raises(FormatError, match="chat template of this tokenizer fails"):
+    with refuses(FormatError, "chat template"):
         render(template, [{"role": "user", "content": "a"}], {})
 
 
 def test_old_turns_are_forgotten() -> None:
     dialogue = Conversation(talking(context=40), DecodingOptions(max_new_tokens=10))
     for word in ("The cat sat", "on the mat", "It's not", "the dog"):
-        said(dialogue, word)
+        reply(dialogue, word)
         assert len(dialogue.prompt()) <= 40
     assert len(dialogue.turns) == 8
     dialogue.turns.append({"role": "user", "content": "dog"})
@@ -111,7 +112,7 @@ def test_old_turns_are_forgotten() -> None:
     whole = dialogue.encode([long])
     assert len(whole) > 30 and dialogue.prompt() == whole[-30:]
     strict = Conversation(with_template(TEMPLATE), DecodingOptions(max_new_tokens=40), turns=[long])
-    with pytest.raises(InputError, match="shorten it"):
+    with refuses(InputError, "79 tokens", "32"):
         strict.prompt()
 
 
@@ -121,7 +122,7 @@ def test_an_encoder_is_shown_the_newest_turn() -> None:
     config = T5_SMALL.replace(vocab_size=len(words), eos_id=end)
     loaded = LoadedModel(Specimen("t5", T5, config, everything).fresh(torch.float64), words)
     dialogue = Conversation(loaded, SHORT_ANSWERS)
-    said(dialogue, "The cat")
+    reply(dialogue, "The cat")
     dialogue.turns.append({"role": "user", "content": "the dog"})
     newest = [*words.encode("the dog", special=False), end]
     assert dialogue.prompt() == newest
@@ -142,6 +143,6 @@ def test_draws_differ_from_turn_to_turn_and_are_repeatable() -> None:
         dialogue = Conversation(
             talking(), DecodingOptions(max_new_tokens=12, temperature=2.0, seed=seed)
         )
-        return [said(dialogue, "The cat") for _ in range(2)]
+        return [reply(dialogue, "The cat") for _ in range(2)]
 
     assert talk(1) == talk(1) != talk(2)

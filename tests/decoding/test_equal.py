@@ -58,28 +58,28 @@ def theirs(
 ) -> tuple[list[list[int]], list[float]]:
     """New tokens without padding, and the scores of beams."""
     ends = options.pop("ends", [END])
-    found = reference.generate(
+    results = reference.generate(
         torch.tensor([source]), attention_mask=torch.ones(1, len(source)).long(), do_sample=False,
         return_dict_in_generate=True, output_scores=True, suppress_tokens=[PAD],
         eos_token_id=ends, pad_token_id=PAD, **options,
     )  # fmt: skip
     begun = 1 if reference.config.is_encoder_decoder else len(source)
-    rows = [cut(row[begun:].tolist(), ends) for row in found.sequences]
-    scores = getattr(found, "sequences_scores", None)
+    rows = [cut(row[begun:].tolist(), ends) for row in results.sequences]
+    scores = getattr(results, "sequences_scores", None)
     return rows, [] if scores is None else scores.tolist()
 
 
 def test_greedy(both: tuple[LoadedModel, Any]) -> None:
     loaded, reference = both
-    found = generate(loaded, SOURCES, max_new_tokens=20, banned=[PAD], eos_ids=[END])
-    for source, each in zip(SOURCES, found, strict=True):
+    results = generate(loaded, SOURCES, max_new_tokens=20, banned=[PAD], eos_ids=[END])
+    for source, each in zip(SOURCES, results, strict=True):
         rows, _ = theirs(reference, source, max_new_tokens=20)
         assert [x.ids for x in each] == rows
 
 
 def test_greedy_with_processors(both: tuple[LoadedModel, Any]) -> None:
     loaded, reference = both
-    found = generate(
+    results = generate(
         loaded,
         SOURCES,
         max_new_tokens=20,
@@ -89,7 +89,7 @@ def test_greedy_with_processors(both: tuple[LoadedModel, Any]) -> None:
         no_repeat_ngram_size=2,
         min_new_tokens=9,
     )
-    for source, each in zip(SOURCES, found, strict=True):
+    for source, each in zip(SOURCES, results, strict=True):
         rows, _ = theirs(
             reference, source, max_new_tokens=20, repetition_penalty=1.4, no_repeat_ngram_size=2,
             min_new_tokens=9,
@@ -105,12 +105,12 @@ def test_beams(both: tuple[LoadedModel, Any], stopping: str, alpha: float) -> No
     """
     loaded, reference = both
     ends = [END, 5, 9, 17, 23, 31]
-    found = generate(
+    results = generate(
         loaded, SOURCES, max_new_tokens=12, banned=[PAD], eos_ids=ends, num_beams=4,
          num_return_sequences=3, length_penalty_form="common",
         length_penalty=alpha, beam_stopping=stopping,
     )  # fmt: skip
-    for source, each in zip(SOURCES, found, strict=True):
+    for source, each in zip(SOURCES, results, strict=True):
         rows, scores = theirs(
             reference, source, max_new_tokens=12, num_beams=4, num_return_sequences=3, ends=ends,
             length_penalty=alpha, early_stopping=STOPPING[stopping],
@@ -130,7 +130,7 @@ def test_padded_sources_in_both(both: tuple[LoadedModel, Any], tmp_path: Path) -
         zeros = [0] * len(pads)
         rows.append(source + pads if pair else pads + source)
         marks.append(ones + zeros if pair else zeros + ones)
-    found = reference.generate(
+    results = reference.generate(
         torch.tensor(rows), attention_mask=torch.tensor(marks), do_sample=False, num_beams=3,
         max_new_tokens=10, suppress_tokens=[PAD], eos_token_id=[END], pad_token_id=PAD,
         length_penalty=1.0, early_stopping=True,
@@ -141,4 +141,4 @@ def test_padded_sources_in_both(both: tuple[LoadedModel, Any], tmp_path: Path) -
         beam_stopping="full",
     )  # fmt: skip
     begun = 1 if pair else width
-    assert [x[0].ids for x in mine] == [cut(row[begun:].tolist(), [END]) for row in found]
+    assert [x[0].ids for x in mine] == [cut(row[begun:].tolist(), [END]) for row in results]

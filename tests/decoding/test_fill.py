@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from regard.models.bert import Bert
 from regard.models.longformer import Longformer
 from regard.models.t5 import T5
 from regard.models.xlnet import XLNet
-from tests.decoding.small import SHORT, speaker, talking, tokenizer
+from tests.core.refusals import Refusal, refuses
+from tests.decoding.small import talking, tokenizer
 from tests.equal.reference import ours, scramble
 from tests.laws.zoo import BERT, LONG, T5_SMALL, XLNET, Specimen, everything
 
@@ -38,17 +40,17 @@ def filler(name: str, **changes: Any) -> LoadedModel:
     return LoadedModel(specimen.fresh(torch.float64), tokenizer(words))
 
 
-def best(found: FilledText) -> list[str]:
-    return [candidates[0].text for candidates in found.blanks]
+def best(filled: FilledText) -> list[str]:
+    return [candidates[0].text for candidates in filled.blanks]
 
 
 @pytest.mark.parametrize("name", list(CONFIGS))
 def test_blanks_are_found_and_filled(name: str) -> None:
     loaded = filler(name)
     for order in ("confident", "left", "each"):
-        found = fill(loaded, TEXTS, top_k=4, order=order)
-        assert [len(each.blanks) for each in found] == [2, 1]
-        for text, each in zip(TEXTS, found, strict=True):
+        filled = fill(loaded, TEXTS, top_k=4, order=order)
+        assert [len(each.blanks) for each in filled] == [2, 1]
+        for text, each in zip(TEXTS, filled, strict=True):
             assert close(fill(loaded, text, top_k=4, order=order)[0], each)
             for candidates in each.blanks:
                 p = [c.probability for c in candidates]
@@ -87,10 +89,10 @@ def test_the_most_confident_is_first() -> None:
     """The blank whose best guess is likeliest keeps the candidates it had alone."""
     loaded = filler("bert")
     each = fill(loaded, "the ___ sat ___ the ___ .", order="each")[0].blanks
-    found = fill(loaded, "the ___ sat ___ the ___ .", order="confident")[0].blanks
+    filled = fill(loaded, "the ___ sat ___ the ___ .", order="confident")[0].blanks
     first = max(range(3), key=lambda i: each[i][0].probability)
-    assert found[first] == each[first]
-    assert found != each
+    assert filled[first] == each[first]
+    assert filled != each
 
 
 def test_equal_to_transformers_bert(tmp_path: Any) -> None:
@@ -102,11 +104,11 @@ def test_equal_to_transformers_bert(tmp_path: Any) -> None:
     reference = scramble(transformers.BertForMaskedLM(config))
     loaded = ours(reference, tmp_path / "bert")
     loaded.tokenizer = words
-    found = fill(loaded, TEXTS[0], top_k=7, order="each")[0]
+    filled = fill(loaded, TEXTS[0], top_k=7, order="each")[0]
     ids = words.encode("The [MASK] sat on the [MASK].")
     p = reference(torch.tensor([ids])).logits.softmax(-1)[0]
     places = [i for i, t in enumerate(ids) if t == words.ready.token_to_id("[MASK]")]
-    for place, candidates in zip(places, found.blanks, strict=True):
+    for place, candidates in zip(places, filled.blanks, strict=True):
         top = p[place].topk(7)
         assert [c.ids[0] for c in candidates] == top.indices.tolist()
         assert [c.probability for c in candidates] == pytest.approx(top.values.tolist(), rel=1e-4)
@@ -120,7 +122,7 @@ def test_equal_to_transformers_xlnet(tmp_path: Any) -> None:
     reference = scramble(transformers.XLNetLMHeadModel(config))
     loaded = ours(reference, tmp_path / "xlnet")
     loaded.tokenizer = words
-    found = fill(loaded, TEXTS[0], top_k=7, order="each")[0]
+    filled = fill(loaded, TEXTS[0], top_k=7, order="each")[0]
     mask = words.ready.token_to_id("<mask>")
     ids = words.encode("The<mask> sat on the<mask>.", special=False)
     ids += [words.ready.token_to_id(w) for w in ("<sep>", "<cls>")]
@@ -133,7 +135,7 @@ def test_equal_to_transformers_xlnet(tmp_path: Any) -> None:
     logits = reference(
         torch.tensor([ids]), perm_mask=hidden, target_mapping=target, use_mems=False
     ).logits[0]
-    for row, candidates in zip(logits.softmax(-1), found.blanks, strict=True):
+    for row, candidates in zip(logits.softmax(-1), filled.blanks, strict=True):
         top = row.topk(7)
         assert [c.ids[0] for c in candidates] == top.indices.tolist()
         assert [c.probability for c in candidates] == pytest.approx(top.values.tolist(), rel=1e-4)
@@ -142,8 +144,8 @@ def test_equal_to_transformers_xlnet(tmp_path: Any) -> None:
 def test_ways_of_writing_a_blank() -> None:
     for name, own in (("bert", "[MASK]"), ("longformer", "<|mask|>"), ("xlnet", "<mask>")):
         loaded = filler(name)
-        one = [fill(loaded, f"The {blank} sat") for blank in ("[MASK]", "___", "______", own)]
-        assert all(found == one[0] for found in one)
+        texts = [fill(loaded, f"The {blank} sat") for blank in ("[MASK]", "___", "______", own)]
+        assert all(text == texts[0] for text in texts)
 
 
 def test_the_space_before_a_blank_is_part_of_it() -> None:
@@ -162,8 +164,8 @@ def test_a_list_of_pieces_knows_its_mask() -> None:
     fast = word_pieces(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat"])
     model = Specimen("bert", Bert, BERT.replace(vocab_size=9), everything).fresh()
     loaded = LoadedModel(model, Tokenizer(fast, {}))
-    found = fill(loaded, "the ___ sat", top_k=9)[0]
-    assert {c.text for c in found.blanks[0]} >= {"the", "cat", "##s", "[MASK]"}
+    filled = fill(loaded, "the ___ sat", top_k=9)[0]
+    assert {c.text for c in filled.blanks[0]} >= {"the", "cat", "##s", "[MASK]"}
     assert fast.encode("[MASK]", add_special_tokens=False).tokens != ["[MASK]"]  # left as it was
 
 
@@ -178,9 +180,9 @@ def writer() -> LoadedModel:
 
 def test_t5_writes_blanks() -> None:
     loaded = writer()
-    found = fill(loaded, "The <extra_id_0> sat on ___.", top_k=3, max_new_tokens=4)[0]
-    assert len(found.blanks) == 2
-    assert found == fill(loaded, "The [MASK] sat on ______.", top_k=3, max_new_tokens=4)[0]
+    filled = fill(loaded, "The <extra_id_0> sat on ___.", top_k=3, max_new_tokens=4)[0]
+    assert len(filled.blanks) == 2
+    assert filled == fill(loaded, "The [MASK] sat on ______.", top_k=3, max_new_tokens=4)[0]
     assert fill(loaded, "The ___", top_k=1)[0].blanks[0]
 
 
@@ -192,36 +194,39 @@ def test_what_t5_wrote_is_read() -> None:
     one, two = (words.ready.token_to_id(f"<extra_id_{i}>") for i in range(2))
     cat, mat = (words.encode(w, special=False) for w in ("cat", "the mat"))
     ids = [one, *cat, two, *mat, loaded.config.eos_id]
-    made = Generation("", ids, [math.log(0.5)] * len(ids), 0.0, "end")
+    whole = Generation("", ids, [math.log(0.5)] * len(ids), 0.0, "end")
     short = Generation("", [two, *mat], [math.log(0.25)] * (1 + len(mat)), 0.0, "length")
-    found = SpanFiller(loaded, 2, 5).filled(
-        "The <extra_id_0> sat on <extra_id_1>.", 2, [made, short]
+    filled = SpanFiller(loaded, 2, 5).filled(
+        "The <extra_id_0> sat on <extra_id_1>.", 2, [whole, short]
     )
-    assert found.text == "The cat sat on the mat."
-    assert best(found) == ["cat", "the mat"]
-    assert found.blanks[0][0].probability == pytest.approx(0.5 ** len(cat))
-    assert [c.text for c in found.blanks[1]] == ["the mat"]  # the same text once, at its best
-    assert found.blanks[1][0].probability == pytest.approx(0.5 ** len(mat))
+    assert filled.text == "The cat sat on the mat."
+    assert best(filled) == ["cat", "the mat"]
+    assert filled.blanks[0][0].probability == pytest.approx(0.5 ** len(cat))
+    assert [c.text for c in filled.blanks[1]] == ["the mat"]  # the same text once, at its best
+    assert filled.blanks[1][0].probability == pytest.approx(0.5 ** len(mat))
 
 
-def test_what_is_refused() -> None:
-    loaded = filler("bert")
-    with pytest.raises(InputError, match=r"no blank in 'The cat'; write one as \[MASK\]"):
-        fill(loaded, "The cat")
-    with pytest.raises(InputError, match="no blank"):
-        fill(writer(), "The cat")
-    with pytest.raises(InputError, match="4 blanks, and this model knows 3"):
-        fill(writer(), "___ ___ ___ ___")
-    with pytest.raises(InputError, match="reads 96 at once"):
-        fill(loaded, "the ___ " + "sat " * 100)
-    with pytest.raises(UnknownName, match="did you mean 'left'"):
-        fill(loaded, "___", order="lefty")
-    with pytest.raises(ConfigError, match="top_k is 0"):
-        fill(loaded, "___", top_k=0)
-    with pytest.raises(InputError, match="GPT: it goes on with a text"):
-        fill(talking(), "The ___")
-    with pytest.raises(InputError, match="no masked head"):
-        fill(LoadedModel(Bert(BERT, {"classify": 2})), "The ___")
-    with pytest.raises(InputError, match="no tokenizer"):
-        fill(LoadedModel(Bert(BERT)), "The ___")
-    assert speaker(SHORT).tokenizer is None
+def bare(**heads: int) -> LoadedModel:
+    """Without a tokenizer."""
+    return LoadedModel(Bert(BERT, heads) if heads else Bert(BERT))
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "options", "refusal"),
+    [
+        (lambda: filler("bert"), "The cat", {}, (InputError, "'The cat'", "[MASK]")),
+        (writer, "The cat", {}, (InputError, "'The cat'", "<extra_id_0>")),
+        (writer, "___ ___ ___ ___", {}, (InputError, "4 blanks", "3 marks")),
+        (lambda: filler("bert"), "the ___ " + "sat " * 100, {}, (InputError, "104", "96")),
+        (lambda: filler("bert"), "___", {"order": "lefty"}, (UnknownName, "'lefty'", "'left'")),
+        (lambda: filler("bert"), "___", {"top_k": 0}, (ConfigError, "top_k is 0")),
+        (talking, "The ___", {}, (InputError, "GPT", "bert")),
+        (lambda: bare(classify=2), "The ___", {}, (InputError, "Bert", "its heads: classify")),
+        (bare, "The ___", {}, (InputError, "tokenizer.json")),
+    ],
+)
+def test_what_is_refused(
+    model: Callable[[], LoadedModel], text: str, options: dict[str, Any], refusal: Refusal
+) -> None:
+    with refuses(*refusal):
+        fill(model(), text, **options)

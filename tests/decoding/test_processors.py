@@ -62,13 +62,13 @@ PAIRS: list[tuple[str, ours.Processor, Any]] = [
 def test_equal_to_transformers(name: str, mine: ours.Processor, their: Any, words: int) -> None:
     """Pasts of many words and of few, where n-grams do come again."""
     for seed in range(4):
-        given, seen = scores(seed), past(seed, words)
-        before = given.clone()
-        found = mine(given, seen)
-        expected = their(seen.tokens, before.clone())
-        assert torch.equal(found.isneginf(), expected.isneginf())
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
-        assert torch.equal(given, before)
+        logits, sofar = scores(seed), past(seed, words)
+        before = logits.clone()
+        processed = mine(logits, sofar)
+        expected = their(sofar.tokens, before.clone())
+        assert torch.equal(processed.isneginf(), expected.isneginf())
+        torch.testing.assert_close(processed, expected, rtol=1e-12, atol=0)
+        assert torch.equal(logits, before)
 
 
 def test_the_chain_is_that_of_transformers() -> None:
@@ -92,31 +92,31 @@ def test_the_chain_is_that_of_transformers() -> None:
     )
     assert mine is not None
     for seed in range(6):
-        given, seen = scores(seed), past(seed, 9)
-        found, expected = mine(given, seen), their(seen.tokens, given.clone())
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+        logits, sofar = scores(seed), past(seed, 9)
+        processed, expected = mine(logits, sofar), their(sofar.tokens, logits.clone())
+        torch.testing.assert_close(processed, expected, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("make", [lambda: ours.repetition(1.7), lambda: ours.no_repeat(2)])
 def test_padding_is_not_a_past(make: Any) -> None:
     """Unlike in transformers, what stands in padding is neither punished nor forbidden."""
-    process, given, seen = make(), scores(1), past(1)
-    seen.tokens[seen.tokens == 2] = 3
-    seen.tokens[:, -1] = 2
-    padded = torch.cat([torch.full((5, 9), 2), seen.tokens], 1)
+    process, logits, sofar = make(), scores(1), past(1)
+    sofar.tokens[sofar.tokens == 2] = 3
+    sofar.tokens[:, -1] = 2
+    padded = torch.cat([torch.full((5, 9), 2), sofar.tokens], 1)
     attention_mask = torch.arange(9 + LENGTH).expand(5, -1) >= 9
     assert torch.equal(
-        process(given, DecodedSoFar(padded, attention_mask, 7)), process(given, seen)
+        process(logits, DecodedSoFar(padded, attention_mask, 7)), process(logits, sofar)
     )
 
 
 def test_a_nucleus_larger_than_the_shortlist() -> None:
     flat = scores(2, spread=0.01)
-    found, expected = (
+    processed, expected = (
         ours.top_p(0.95)(flat, past(1)), theirs.TopPLogitsWarper(0.95)(past(1).tokens, flat)
     )  # fmt: skip
-    assert int((~found.isneginf()).sum(-1).min()) > ours.SHORTLIST[0]
-    assert torch.equal(found, expected)
+    assert int((~processed.isneginf()).sum(-1).min()) > ours.SHORTLIST[0]
+    assert torch.equal(processed, expected)
 
 
 def test_ties_stay_together() -> None:

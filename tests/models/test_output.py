@@ -44,11 +44,11 @@ def make(kind: str, dtype: torch.dtype = torch.float64) -> Output:
     options = dict(KINDS[kind])
     if options.pop("transform", False):
         options["transform"] = Transform(WIDTH, "gelu", 1e-12)
-    made = Output(nn.Parameter(torch.randn(WORDS, WIDTH)), **options).to(dtype)
-    if made.bias is not None:
+    layer = Output(nn.Parameter(torch.randn(WORDS, WIDTH)), **options).to(dtype)
+    if layer.bias is not None:
         with torch.no_grad():
-            made.bias.normal_()
-    return made
+            layer.bias.normal_()
+    return layer
 
 
 @pytest.mark.parametrize("chunk", [1, WORDS, 3 * WORDS, 13 * WORDS, 2**24])
@@ -60,27 +60,27 @@ def test_surprisal_is_cross_entropy(
     """Value and gradients, for chunks of one row, of a few with a rest, of all."""
     monkeypatch.setattr(output, "CHUNK", chunk)
     hidden, targets, shares = rows()
-    made = make(kind)
-    learned = [hidden, *made.parameters()]
-    each = F.cross_entropy(made(hidden), targets, reduction="none")
-    wanted = (each * shares).sum() if shared else each.sum()
-    found = made.surprisal(hidden, targets, shares if shared else None)
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
-    pairs = zip(gradients(3 * found, learned), gradients(3 * wanted, learned), strict=True)
+    layer = make(kind)
+    learned = [hidden, *layer.parameters()]
+    each = F.cross_entropy(layer(hidden), targets, reduction="none")
+    expected = (each * shares).sum() if shared else each.sum()
+    loss = layer.surprisal(hidden, targets, shares if shared else None)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    pairs = zip(gradients(3 * loss, learned), gradients(3 * expected, learned), strict=True)
     for mine, theirs in pairs:
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(made.each(hidden, targets), each.float().detach())
+    torch.testing.assert_close(layer.each(hidden, targets), each.float().detach())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_fp32(kind: str) -> None:
     hidden, targets, _ = rows(torch.float32)
-    made = make(kind, torch.float32)
-    learned = [hidden, *made.parameters()]
-    wanted = F.cross_entropy(made(hidden), targets, reduction="sum")
-    found = made.surprisal(hidden, targets)
-    torch.testing.assert_close(found, wanted)
-    for mine, theirs in zip(gradients(found, learned), gradients(wanted, learned), strict=True):
+    layer = make(kind, torch.float32)
+    learned = [hidden, *layer.parameters()]
+    expected = F.cross_entropy(layer(hidden), targets, reduction="sum")
+    loss = layer.surprisal(hidden, targets)
+    torch.testing.assert_close(loss, expected)
+    for mine, theirs in zip(gradients(loss, learned), gradients(expected, learned), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
@@ -89,15 +89,15 @@ def test_in_fp32(kind: str) -> None:
 def test_in_bf16(kind: str, shared: bool) -> None:
     """Under autocast: products in bf16, the sum of surprisals in fp32, gradients in fp32."""
     hidden, targets, shares = rows(torch.float32)
-    made = make(kind, torch.float32)
-    learned = [hidden, *made.parameters()]
+    layer = make(kind, torch.float32)
+    learned = [hidden, *layer.parameters()]
     with torch.autocast("cpu", torch.bfloat16):
-        each = F.cross_entropy(made(hidden).float(), targets, reduction="none")
-        wanted = (each * shares).sum() if shared else each.sum()
-        found = made.surprisal(hidden, targets, shares if shared else None)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, wanted, rtol=1e-2, atol=1e-2)
-    for mine, theirs in zip(gradients(found, learned), gradients(wanted, learned), strict=True):
+        each = F.cross_entropy(layer(hidden).float(), targets, reduction="none")
+        expected = (each * shares).sum() if shared else each.sum()
+        loss = layer.surprisal(hidden, targets, shares if shared else None)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, expected, rtol=1e-2, atol=1e-2)
+    for mine, theirs in zip(gradients(loss, learned), gradients(expected, learned), strict=True):
         assert mine.dtype == torch.float32
         assert (mine - theirs).norm() <= 0.02 * theirs.norm()
 
@@ -105,25 +105,25 @@ def test_in_bf16(kind: str, shared: bool) -> None:
 def test_only_what_learns_gets_a_gradient() -> None:
     """A frozen table, frozen rows, or a bias alone."""
     hidden, targets, _ = rows()
-    made = make("learned bias")
-    made.weight.requires_grad_(False)
-    made.surprisal(hidden, targets).backward()
-    assert made.weight.grad is None and hidden.grad is not None
-    assert made.bias is not None and made.bias.grad is not None
-    alone = made.bias.grad.clone()
-    made.bias.grad = None
-    made.surprisal(hidden.detach(), targets).backward()
-    torch.testing.assert_close(made.bias.grad, alone)
+    layer = make("learned bias")
+    layer.weight.requires_grad_(False)
+    layer.surprisal(hidden, targets).backward()
+    assert layer.weight.grad is None and hidden.grad is not None
+    assert layer.bias is not None and layer.bias.grad is not None
+    alone = layer.bias.grad.clone()
+    layer.bias.grad = None
+    layer.surprisal(hidden.detach(), targets).backward()
+    torch.testing.assert_close(layer.bias.grad, alone)
     with torch.no_grad():
-        assert not made.surprisal(hidden, targets).requires_grad
+        assert not layer.surprisal(hidden, targets).requires_grad
 
 
 def test_no_targets_cost_nothing() -> None:
-    made = make("learned bias")
+    layer = make("learned bias")
     hidden = torch.empty(0, WIDTH, dtype=torch.float64, requires_grad=True)
-    total = made.surprisal(hidden, torch.empty(0, dtype=torch.long))
+    total = layer.surprisal(hidden, torch.empty(0, dtype=torch.long))
     total.backward()
-    assert total == 0 and made.weight.grad is not None and not made.weight.grad.any()
+    assert total == 0 and layer.weight.grad is not None and not layer.weight.grad.any()
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5-small", "bert-base-uncased", "xlnet-base"])
@@ -152,11 +152,11 @@ def clusters(layout: str) -> tuple[AdaptiveEmbedding, AdaptiveOutput]:
     options = dict(LAYOUTS[layout])
     shared = options.pop("shared", True)
     table = AdaptiveEmbedding(WORDS, options["cutoffs"], options["size"], options["ratio"], WIDTH)
-    made = AdaptiveOutput(table, options["size"], shared)
+    layer = AdaptiveOutput(table, options["size"], shared)
     with torch.no_grad():
-        for parameter in [*table.parameters(), *made.parameters()]:
+        for parameter in [*table.parameters(), *layer.parameters()]:
             parameter.normal_(std=0.4)
-    return table.double(), made.double()
+    return table.double(), layer.double()
 
 
 @LAYOUT
@@ -175,48 +175,50 @@ def test_adaptive_surprisal_is_that_of_its_probabilities(
     monkeypatch.setattr(output, "CHUNK", chunk)
     monkeypatch.setattr(adaptive, "CHUNK", chunk)
     hidden, targets, shares = rows()
-    made = clusters(layout)[1]
-    learned = [hidden, *made.parameters()]
-    each = -made(hidden).gather(1, targets[:, None])[:, 0]
-    wanted = (each * shares).sum() if shared else each.sum()
-    found = made.surprisal(hidden, targets, shares if shared else None)
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
-    mine = torch.autograd.grad(found, learned, allow_unused=True)
-    theirs = torch.autograd.grad(wanted, learned, allow_unused=True)
+    layer = clusters(layout)[1]
+    learned = [hidden, *layer.parameters()]
+    each = -layer(hidden).gather(1, targets[:, None])[:, 0]
+    expected = (each * shares).sum() if shared else each.sum()
+    loss = layer.surprisal(hidden, targets, shares if shared else None)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    mine = torch.autograd.grad(loss, learned, allow_unused=True)
+    theirs = torch.autograd.grad(expected, learned, allow_unused=True)
     for a, b in zip(mine, theirs, strict=True):
         a, b = (torch.zeros(()) if g is None else g for g in (a, b))
         torch.testing.assert_close(a.double(), b.double(), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(made.each(hidden, targets), each.detach())
+    torch.testing.assert_close(layer.each(hidden, targets), each.detach())
 
 
 @pytest.mark.parametrize("inside", [(0, 8), (8, 17), (17, 29)], ids=["first", "second", "third"])
 def test_targets_of_one_cluster_only(inside: tuple[int, int]) -> None:
-    hidden, made = rows()[0], clusters("three clusters")[1]
+    hidden, layer = rows()[0], clusters("three clusters")[1]
     targets = torch.randint(*inside, (ROWS,))
-    wanted = -made(hidden).gather(1, targets[:, None]).sum()
-    torch.testing.assert_close(made.surprisal(hidden, targets), wanted)
+    expected = -layer(hidden).gather(1, targets[:, None]).sum()
+    torch.testing.assert_close(layer.surprisal(hidden, targets), expected)
 
 
 @pytest.mark.parametrize("layout", ["three clusters", "narrower than the model"])
 def test_adaptive_is_torch_s_own(layout: str) -> None:
     """torch has the same softmax without biases in the tails: with those at zero it agrees."""
     hidden, targets, _ = rows()
-    made = clusters(layout)[1]
+    layer = clusters(layout)[1]
     theirs = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, WORDS, [8, 17], head_bias=True).double()
     with torch.no_grad():
-        for bias in list(made.biases)[1:]:
+        for bias in list(layer.biases)[1:]:
             bias.zero_()
-        weight, bias = made.cluster(0)
-        theirs.head.weight.copy_(weight @ made.projections[0].mT)
+        weight, bias = layer.cluster(0)
+        theirs.head.weight.copy_(weight @ layer.projections[0].mT)
         theirs.head.bias.copy_(bias)
         for i in (1, 2):
-            narrow = nn.Linear(WIDTH, made.projections[i].size(1), bias=False)
-            narrow.weight = nn.Parameter(made.projections[i].mT.clone())
-            wide = nn.Linear(narrow.out_features, made.tables[i].num_embeddings, bias=False)
-            wide.weight = nn.Parameter(made.tables[i].weight.clone())
+            narrow = nn.Linear(WIDTH, layer.projections[i].size(1), bias=False)
+            narrow.weight = nn.Parameter(layer.projections[i].mT.clone())
+            wide = nn.Linear(narrow.out_features, layer.tables[i].num_embeddings, bias=False)
+            wide.weight = nn.Parameter(layer.tables[i].weight.clone())
             theirs.tail[i - 1] = nn.Sequential(narrow, wide)
-    torch.testing.assert_close(made(hidden), theirs.log_prob(hidden))
-    torch.testing.assert_close(made.surprisal(hidden, targets), theirs(hidden, targets).loss * ROWS)
+    torch.testing.assert_close(layer(hidden), theirs.log_prob(hidden))
+    torch.testing.assert_close(
+        layer.surprisal(hidden, targets), theirs(hidden, targets).loss * ROWS
+    )
 
 
 @LAYOUT
@@ -224,33 +226,33 @@ def test_adaptive_input_by_hand(layout: str) -> None:
     """Each word's row of its own cluster's table, projected, times √width."""
     table = clusters(layout)[0]
     tokens = torch.arange(WORDS)[None]
-    wanted = []
+    expected = []
     for word in range(WORDS):
         i = next(i for i, (start, end) in enumerate(table.ranges) if start <= word < end)
         row = table.tables[i].weight[word - table.ranges[i][0]]
-        wanted.append(table.projections[i] @ row if len(table.projections) else row)
-    torch.testing.assert_close(table(tokens)[0], torch.stack(wanted) * WIDTH**0.5)
+        expected.append(table.projections[i] @ row if len(table.projections) else row)
+    torch.testing.assert_close(table(tokens)[0], torch.stack(expected) * WIDTH**0.5)
 
 
 def test_adaptive_gradients_reach_every_table() -> None:
     """Rows of a cluster that no token is in stay untouched; shared projections learn twice."""
-    table, made = clusters("three clusters")
+    table, layer = clusters("three clusters")
     tokens = torch.tensor([[1, 9, 3]])
     hidden = table(tokens)[0]
-    made.surprisal(hidden, torch.tensor([2, 10, 20])).backward()
+    layer.surprisal(hidden, torch.tensor([2, 10, 20])).backward()
     assert all(t.weight.grad is not None for t in table.tables)
-    assert made.projections[1] is table.projections[1]
-    assert made.projections[0] is not table.projections[0]
+    assert layer.projections[1] is table.projections[1]
+    assert layer.projections[0] is not table.projections[0]
     assert table.projections[0].grad is not None and table.projections[0].grad.any()
 
 
 def test_adaptive_in_bf16() -> None:
     hidden, targets, _ = rows(torch.float32)
-    made = clusters("three clusters")[1].float()
-    exact = made.surprisal(hidden, targets)
+    layer = clusters("three clusters")[1].float()
+    exact = layer.surprisal(hidden, targets)
     with torch.autocast("cpu", torch.bfloat16):
-        found = made.surprisal(hidden, targets)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, exact, rtol=1e-2, atol=1e-2)
-    found.backward()
+        loss = layer.surprisal(hidden, targets)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, exact, rtol=1e-2, atol=1e-2)
+    loss.backward()
     assert hidden.grad is not None and hidden.grad.dtype == torch.float32

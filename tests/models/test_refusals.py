@@ -8,6 +8,7 @@ import torch
 from regard.core.errors import InputError
 from regard.models import create
 from regard.models.longformer import places
+from tests.core.refusals import refuses
 
 SMALL = {"vocab_size": 50, "width": 16, "layers": 1, "heads": 2, "ffn_size": 24}
 
@@ -15,7 +16,7 @@ SMALL = {"vocab_size": 50, "width": 16, "layers": 1, "heads": 2, "ffn_size": 24}
 def test_two_directions_need_two_halves() -> None:
     model = create("xlnet-base", **SMALL, head_size=8, two_directions=True).eval()
     tokens = torch.randint(0, 50, (3, 6))
-    with pytest.raises(InputError, match="3 texts have no two halves"):
+    with refuses(InputError, "3 texts"):
         model(tokens)
     assert model(tokens[:2]).shape == (2, 6, 16)
     one_way = create("xlnet-base", **SMALL, head_size=8).eval()
@@ -28,7 +29,7 @@ def test_global_tokens_are_marks_or_positions() -> None:
     tokens = torch.randint(2, 50, (2, 12))
     marks = torch.zeros(2, 12, dtype=torch.bool)
     marks[0, 5] = marks[1, 7] = True
-    with pytest.raises(InputError, match="type bool"):
+    with refuses(InputError, "bool"):
         model(tokens, global_tokens=marks.long())
     assert torch.equal(
         model(tokens, global_tokens=marks), model(tokens, global_tokens=places(marks))

@@ -19,6 +19,7 @@ from regard.data.corpus import Corpus
 from regard.models import FAMILIES
 from regard.objectives.base import Loss
 from regard.objectives.causal import CausalObjective, ChunkTiling, ring
+from tests.core.refusals import refuses
 from tests.objectives.rules import (
     few,
     make,
@@ -41,15 +42,15 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 def scored(objective: Any, epoch: int = 0) -> list[tuple[list[int], int]]:
     """(what a guess is made from, what is guessed), of all samples."""
-    found = []
+    guesses = []
     for i in range(len(objective)):
         s = objective.sample(epoch, i)
         assert s["tokens"].shape == s["targets"].shape == s["scored"].shape == (objective.length,)
-        found += [
+        guesses += [
             (s["tokens"][: t + 1].tolist(), int(s["targets"][t]))
             for t in np.flatnonzero(s["scored"])
         ]
-    return found
+    return guesses
 
 
 @few(25)
@@ -58,11 +59,11 @@ def test_packed_chunks_tile_the_split(
     tmp_path_factory: pytest.TempPathFactory, length: int, overlap: int, seed: int
 ) -> None:
     overlap = min(overlap, length - 1)
-    made = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 5, seed=seed))
-    whole = made.read(0, len(made)).tolist()
-    found = scored(make(CausalObjective, made, length=length, learning=False, overlap=overlap))
-    assert [target for _, target in found] == whole
-    for i, (context, _) in enumerate(found):
+    corpus = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 5, seed=seed))
+    whole = corpus.read(0, len(corpus)).tolist()
+    guesses = scored(make(CausalObjective, corpus, length=length, learning=False, overlap=overlap))
+    assert [target for _, target in guesses] == whole
+    for i, (context, _) in enumerate(guesses):
         assert context == [SPECIAL.end, *whole][: i + 1][-len(context) :]
         assert len(context) >= min(i, overlap) + 1
 
@@ -73,16 +74,16 @@ def test_separate_chunks_never_cross_a_document(
     tmp_path_factory: pytest.TempPathFactory, length: int, overlap: int, seed: int
 ) -> None:
     overlap = min(overlap, length - 1)
-    made = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 5, seed=seed))
+    corpus = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 5, seed=seed))
     options = {"documents": "separate", "overlap": overlap}
-    found = scored(make(CausalObjective, made, length=length, learning=False, **options))
-    assert [target for _, target in found] == made.read(0, len(made)).tolist()
-    wanted = [
-        [SPECIAL.end, *made.document(d).tolist()[:t]]
-        for d in range(len(made.documents) - 1)
-        for t in range(len(made.document(d)))
+    guesses = scored(make(CausalObjective, corpus, length=length, learning=False, **options))
+    assert [target for _, target in guesses] == corpus.read(0, len(corpus)).tolist()
+    contexts = [
+        [SPECIAL.end, *corpus.document(d).tolist()[:t]]
+        for d in range(len(corpus.documents) - 1)
+        for t in range(len(corpus.document(d)))
     ]
-    for (context, _), before in zip(found, wanted, strict=True):
+    for (context, _), before in zip(guesses, contexts, strict=True):
         assert context == before[-len(context) :]
         assert len(context) >= min(len(before) - 1, overlap) + 1
 
@@ -91,10 +92,10 @@ def test_every_epoch_is_cut_elsewhere_and_whole(corpus: Corpus) -> None:
     objective, whole = make(CausalObjective, corpus), corpus.read(0, len(corpus))
     starts = set()
     for epoch in range(6):
-        found = scored(objective, epoch)
-        assert sorted(t for _, t in found) == sorted(whole)
+        guesses = scored(objective, epoch)
+        assert sorted(t for _, t in guesses) == sorted(whole)
         starts.add(tuple(objective.sample(epoch, 0)["targets"]))
-        for (before, target), (following, _) in pairwise(found):
+        for (before, target), (following, _) in pairwise(guesses):
             assert following[-1] == target, f"{before} is not followed by {following}"
     assert len(starts) > 2
     still = make(CausalObjective, corpus, shift=False)
@@ -134,12 +135,12 @@ def test_figures(documents: str, corpus: Corpus) -> None:
     for context, target in scored(objective):
         logits = model.logits(model(torch.tensor([context])))[0, -1].detach()
         nats -= float(logits.log_softmax(-1)[target])
-    found = objective.measure(totals(objective, model))
-    assert list(found) == ["bits_per_byte", "perplexity"]
-    assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / corpus.bytes, rel=1e-4)
-    assert found["perplexity"] == pytest.approx(math.exp(nats / len(corpus)), rel=1e-4)
+    figures = objective.measure(totals(objective, model))
+    assert list(figures) == ["bits_per_byte", "perplexity"]
+    assert figures["bits_per_byte"] == pytest.approx(nats / math.log(2) / corpus.bytes, rel=1e-4)
+    assert figures["perplexity"] == pytest.approx(math.exp(nats / len(corpus)), rel=1e-4)
     half = objective.measure(Loss({"causal": torch.tensor(nats / 2)}, {"causal": len(corpus) / 2}))
-    assert half["bits_per_byte"] == pytest.approx(found["bits_per_byte"], rel=1e-4)
+    assert half["bits_per_byte"] == pytest.approx(figures["bits_per_byte"], rel=1e-4)
     assert objective.better(1.0, 2.0)
 
 
@@ -160,18 +161,18 @@ def test_who_takes_what() -> None:
     for family in FAMILIES.values():
         always = {"self", "input_ids", "attention_mask"}
         pair = {"decoder_input_ids", "decoder_attention_mask"}
-        taken = {*signature(family.model.forward).parameters} - always - pair
-        assert family.model.accepts == taken, family.name
+        inputs = {*signature(family.model.forward).parameters} - always - pair
+        assert family.model.accepts == inputs, family.name
 
 
 def test_models_that_do_not_fit_are_refused(corpus: Corpus) -> None:
-    with pytest.raises(ConfigError, match=r"65 rows.*64 positions"):
+    with refuses(ConfigError, "65 rows", "64 positions"):
         make(CausalObjective, corpus, length=65).check(tiny("gpt"))
-    with pytest.raises(ConfigError, match="two_directions"):
+    with refuses(ConfigError, "two_directions"):
         make(CausalObjective, corpus).check(tiny("xlnet", two_directions=True))
 
 
 def test_one_token_is_enough(tmp_path: Path) -> None:
-    made = text_corpus(tmp_path, [[[SPECIAL.end]]])
-    assert scored(make(CausalObjective, made, length=4)) == [([SPECIAL.end], SPECIAL.end)]
-    assert len(ChunkTiling(made, 4, 0, packed=False)) == 1
+    corpus = text_corpus(tmp_path, [[[SPECIAL.end]]])
+    assert scored(make(CausalObjective, corpus, length=4)) == [([SPECIAL.end], SPECIAL.end)]
+    assert len(ChunkTiling(corpus, 4, 0, packed=False)) == 1

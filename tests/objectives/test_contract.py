@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.core.errors import ConfigError, InputError, RegardError, UnknownName
+from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.core.tables import from_table
 from regard.data.corpus import Corpus
 from regard.objectives import OBJECTIVES
@@ -22,6 +22,7 @@ from regard.training.loop import Batches, Loop
 from regard.training.optimizer import optimizer
 from regard.training.parallel import ProcessGroup, SingleProcess
 from regard.training.train_module import TrainModule
+from tests.core.refusals import refuses
 from tests.objectives.rules import (
     SHAPES,
     check_learning,
@@ -114,7 +115,7 @@ CASES = {
             ({"density": 1.0}, "density"),
             ({"mean": 0.5}, "mean"),
             ({"z_loss": -1.0}, "z_loss"),
-            ({"length": 2}, "length is 2.*at least 3"),
+            ({"length": 2}, "length is 2"),
         ),
         figures="perplexity",
     ),
@@ -135,7 +136,7 @@ CASES = {
             ({"z_loss": -1.0}, "z_loss"),
             ({"smoothing": 1.5}, "smoothing is 1.5"),
             ({"smoothing_kind": "few"}, "smoothing"),
-            ({"length": 3}, "length is 3.*at least 4"),
+            ({"length": 3}, "length is 3"),
         ),
         figures="perplexity",
     ),
@@ -216,7 +217,7 @@ CASES = {
         refused=(
             ({"parts": ()}, "parts"),
             ({"parts": [{"objective": "causal"}]}, "parts.share is missing"),
-            ({"parts": [MIXED[0]] * 2}, "2 parts.*'text'"),
+            ({"parts": [MIXED[0]] * 2}, "name 'text'"),
             ({"parts": [{**MIXED[0], "name": "a.b"}]}, "'a.b'"),
             ({"parts": [{**MIXED[0], "share": 0}]}, "share 0"),
             ({"parts": [{**MIXED[0], "weight": -1}]}, "weight -1"),
@@ -331,9 +332,9 @@ def test_padding_changes_nothing(name: str, more: dict[str, Any], build: Any) ->
         expected = objective.loss(model, batch, state)
         for ids, empty in padding(batch):
             ids[empty] = FIRST + 2
-        found = objective.loss(model, batch, objective.begin(model, len(places)))
-        assert found.counts == expected.counts
-        torch.testing.assert_close(found.sums, expected.sums)
+        loss = objective.loss(model, batch, objective.begin(model, len(places)))
+        assert loss.counts == expected.counts
+        torch.testing.assert_close(loss.sums, expected.sums)
 
 
 @every
@@ -411,10 +412,10 @@ def test_one_graph_holds_the_whole_loss(name: str, learning: bool, build: Any) -
     batch = objective.collate([objective.get(place) for place in places])
     expected = objective.loss(model, batch, objective.begin(model, len(places)))
     traced = torch.compile(objective.loss, backend="eager", fullgraph=True)
-    found = traced(model, batch, objective.begin(model, len(places)))
-    torch.testing.assert_close(found.sums, expected.sums)
+    loss = traced(model, batch, objective.begin(model, len(places)))
+    torch.testing.assert_close(loss.sums, expected.sums)
     for key, (hits, of) in expected.seen.items():
-        assert float(found.seen[key][0]) == float(hits) and float(found.seen[key][1]) == of
+        assert float(loss.seen[key][0]) == float(hits) and float(loss.seen[key][1]) == of
 
 
 @every
@@ -433,17 +434,17 @@ def test_who_can_learn_it(name: str, family: str, build: Any) -> None:
     [(name, *refusal) for name, case in CASES.items() for refusal in case.refused],
 )
 def test_bad_options_are_named(name: str, options: dict[str, Any], word: str, build: Any) -> None:
-    with pytest.raises(RegardError, match=word):
+    with refuses((ConfigError, UnknownName), word):
         build(learning=name not in ("causal", "recurrent"), **options)
 
 
 @every
 def test_an_unknown_option_is_named(name: str) -> None:
-    with pytest.raises(UnknownName, match="nonsense"):
+    with refuses(UnknownName, "'objective.nonsense'"):
         from_table(find(name).Options, {"nonsense": 1}, path="objective.", what="recipe key")
 
 
 @every
 def test_no_text_is_refused(name: str, build: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="0 tokens"):
+    with refuses(InputError, "0 tokens"):
         build(corpus=CASES[name].corpus(tmp_path, []))

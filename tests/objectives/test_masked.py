@@ -14,6 +14,7 @@ from regard.core.seeding import keyed
 from regard.data.corpus import Corpus, Special
 from regard.objectives.base import Loss
 from regard.objectives.masked import Mask, Masked, MaskedOptions, seldom
+from tests.core.refusals import refuses
 from tests.objectives.rules import tiny
 from tests.objectives.sentences_corpus import batch_of, numbered_corpus, numbers, spoken_corpus
 from tests.objectives.small import (
@@ -57,15 +58,15 @@ def test_counts_are_exact(
     draw = keyed(key, "text")
     before = draw.integers(0, VOCABULARY, size)
     after = before.copy()
-    found = mask(after, draw)
-    count = int(found["shares"].sum())
-    targets, wanted = found["targets"][:count], found["wanted"][:count]
+    masks = mask(after, draw)
+    count = int(masks["shares"].sum())
+    targets, wanted = masks["targets"][:count], masks["wanted"][:count]
     limit = most or max(1, round(120 * share))
     special = set(SPECIAL.ids()) - {UNKNOWN}
     free = [i for i in range(size) if int(before[i]) not in special]
     assert count == min(limit, max(1, round(share * size)), len(free))
-    assert found["targets"].shape == found["wanted"].shape == found["shares"].shape == (limit,)
-    assert set(found["shares"].tolist()) <= {0.0, 1.0} and (found["shares"][:count] == 1).all()
+    assert masks["targets"].shape == masks["wanted"].shape == masks["shares"].shape == (limit,)
+    assert set(masks["shares"].tolist()) <= {0.0, 1.0} and (masks["shares"][:count] == 1).all()
     assert (np.diff(targets) > 0).all() and set(targets.tolist()) <= set(free)
     assert (before[targets] == wanted).all()
     rest = np.setdiff1d(np.arange(size), targets)
@@ -77,16 +78,16 @@ def test_rounding_is_pythons(corpus: Corpus, size: int, count: int) -> None:
     """1.5 -> 2 and 4.5 -> 4: to the even number; 0.15 · 50 = 7.5 -> 8."""
     tokens = np.full(size, FIRST)
     tokens[0], tokens[-1] = CLS, SEP
-    found = Mask(corpus, MaskedOptions(), 512)(tokens, keyed(1))
-    assert found["shares"].sum() == count
+    masks = Mask(corpus, MaskedOptions(), 512)(tokens, keyed(1))
+    assert masks["shares"].sum() == count
 
 
 def test_eighty_ten_ten(corpus: Corpus) -> None:
     mask, seen, draws = Mask(corpus, MaskedOptions(), 200), np.zeros(3), np.zeros(VOCABULARY)
     for i in range(1000):
         tokens = np.full(200, FIRST)
-        found = mask(tokens, keyed(i, "fate"))
-        new = tokens[found["targets"][found["shares"] > 0]]
+        masks = mask(tokens, keyed(i, "fate"))
+        new = tokens[masks["targets"][masks["shares"] > 0]]
         hidden, kept = (new == MASK).sum(), (new == FIRST).sum()
         seen += [hidden, kept, len(new) - hidden - kept]
         draws += np.bincount(new, minlength=VOCABULARY)
@@ -130,8 +131,8 @@ def test_rare_words_are_chosen_more_often(tmp_path: Path) -> None:
 
 def test_an_unknown_word_is_a_word(corpus: Corpus) -> None:
     tokens = np.array([CLS, UNKNOWN, SEP])
-    found = Mask(corpus, MaskedOptions(), 32)(tokens, keyed(0))
-    assert found["targets"][0] == 1 and found["wanted"][0] == UNKNOWN
+    masks = Mask(corpus, MaskedOptions(), 32)(tokens, keyed(0))
+    assert masks["targets"][0] == 1 and masks["wanted"][0] == UNKNOWN
 
 
 # -- whole words
@@ -165,16 +166,16 @@ def test_whole_words_are_chosen_as_by_the_authors(corpus: Corpus, size: int, key
         if len(expected) + len(groups[i]) > goal:
             continue
         expected.extend(groups[i])
-    found = mask(tokens, keyed(key))
-    assert found["targets"][found["shares"] > 0].tolist() == sorted(expected)
+    masks = mask(tokens, keyed(key))
+    assert masks["targets"][masks["shares"] > 0].tolist() == sorted(expected)
 
 
 def test_pieces_of_a_word_meet_different_fates(corpus: Corpus) -> None:
     mask, mixed = Mask(corpus, MaskedOptions(whole_words="pieces", share=1.0), 64), 0
     for i in range(50):
         tokens = np.array([CLS, *[10, 12, 15, 18] * 10, SEP])
-        found = mask(tokens, keyed(i))
-        assert found["shares"].sum() == 40
+        masks = mask(tokens, keyed(i))
+        assert masks["shares"].sum() == 40
         hidden = (tokens[1:-1] == MASK).reshape(-1, 4)
         mixed += int((hidden.any(1) & ~hidden.all(1)).sum())
     assert mixed > 100
@@ -300,10 +301,10 @@ def test_a_longformers_first_token_is_global(corpus: Corpus, wide: bool) -> None
 
 
 def test_refusals(corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="64 positions"):
+    with refuses(ConfigError, "length is 65", "64 positions"):
         masked(corpus, length=65).check(tiny("bert"))
-    with pytest.raises(ConfigError, match="hidden words"):
+    with refuses(ConfigError, "GPT", "hidden words", "bert"):
         masked(corpus).check(tiny("gpt"))
     bare = write_corpus(tmp_path, [[[7] * 50]], special=Special(end=1, cls=4, sep=5))
-    with pytest.raises(FormatError, match="'mask'"):
+    with refuses(FormatError, "'mask'"):
         masked(open_corpus(bare))

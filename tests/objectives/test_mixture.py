@@ -19,6 +19,7 @@ from regard.objectives.masked import Masked
 from regard.objectives.mixture import Mixture
 from regard.objectives.pairs import Pairs
 from regard.objectives.span import SpanCorruption
+from tests.core.refusals import refuses
 from tests.objectives.rules import (
     check_learning,
     check_micro_batches,
@@ -89,11 +90,11 @@ def parts_of(shares: list[Fraction]) -> Mixture:
 def test_any_run_of_samples_has_the_shares(weights: list[int], start: int, count: int) -> None:
     shares = [Fraction(w, sum(weights)) for w in weights]
     mixture = parts_of(shares)
-    found = [mixture.place(n) for n in range(start, start + count)]
-    own = Counter(part for part, _ in found)
+    places = [mixture.place(n) for n in range(start, start + count)]
+    own = Counter(part for part, _ in places)
     for i, share in enumerate(shares):
         assert abs(own[i] - count * share) < i + 1
-        numbers = [number for part, number in found if part == i]
+        numbers = [number for part, number in places if part == i]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
     assert mixture.place(0)[1] == 0
 
@@ -112,9 +113,9 @@ def test_each_part_runs_through_its_own_epochs(corpus: Corpus, tasks: Path) -> N
     alone = mixture.parts["tasks"]
     numbers = [n for n in range(300) if mixture.place(n)[0] == 1]
     for k, n in enumerate(numbers[:40]):
-        found = mixture.get(n)
-        assert int(found.pop("part")) == 1
-        assert same(found, alone.get(k))
+        sample = mixture.get(n)
+        assert int(sample.pop("part")) == 1
+        assert same(sample, alone.get(k))
     assert len(mixture) == max(-(-len(mixture.parts["text"]) * 4 // 3), 15 * 4)
 
 
@@ -127,14 +128,14 @@ def test_losses_are_those_of_the_parts(corpus: Corpus, tasks: Path) -> None:
     batch = mixture.collate([mixture.get(n) for n in range(8)])
     assert list(batch) == ["text", "tasks"]
     assert len(batch["text"]["sizes"]) == 6 and len(batch["tasks"]["sizes"]) == 2
-    found = mixture.loss(model, batch)
+    loss = mixture.loss(model, batch)
     for name, part, kind in (("text", "span", SpanCorruption), ("tasks", "pairs", Pairs)):
         own = mixture.parts[name]
         assert isinstance(own, kind)
-        wanted = own.loss(model, batch[name])
-        torch.testing.assert_close(found.sums[f"{name}.{part}"], wanted.sums[part])
-        assert found.counts[f"{name}.{part}"] == wanted.counts[part]
-    assert mixture.counts(batch) == found.counts
+        expected = own.loss(model, batch[name])
+        torch.testing.assert_close(loss.sums[f"{name}.{part}"], expected.sums[part])
+        assert loss.counts[f"{name}.{part}"] == expected.counts[part]
+    assert mixture.counts(batch) == loss.counts
     assert mixture.weights == {"text.span": 0.75, "tasks.pairs": 0.25}
 
 
@@ -143,9 +144,9 @@ def test_a_part_that_is_absent_has_its_names(corpus: Corpus, tasks: Path) -> Non
     mixture = make(Mixture, corpus, parts=span_pairs(tasks, 0.01), batch=8)
     batch = mixture.collate([mixture.get(n) for n in range(8, 16)])
     assert list(batch) == ["text"]
-    found = mixture.loss(tiny("t5"), batch)
-    assert found.counts["tasks.pairs"] == 0 == float(found.sums["tasks.pairs"])
-    assert mixture.counts(batch) == found.counts
+    loss = mixture.loss(tiny("t5"), batch)
+    assert loss.counts["tasks.pairs"] == 0 == float(loss.sums["tasks.pairs"])
+    assert mixture.counts(batch) == loss.counts
     assert mixture.weights["tasks.pairs"] == 1 / 8, "one sample in eight, where there is one"
 
 
@@ -163,21 +164,21 @@ def test_validation_is_that_of_every_part(corpus: Corpus, tasks: Path) -> None:
     assert len(mixture) == len(text) + len(pairs)
     early = Counter(mixture.place(n)[0] for n in range(len(mixture) // 2))
     assert abs(early[1] - len(pairs) / 2) <= 2, "a part of the validation has some of all"
-    found = mixture.measure(totals(mixture, model))
-    wanted = {
+    figures = mixture.measure(totals(mixture, model))
+    expected = {
         f"{name}.{key}": value
         for name, part in (("text", text), ("tasks", pairs))
         for key, value in part.measure(totals(part, model)).items()
     }
-    assert list(found) == ["loss", *wanted]
-    for key, value in wanted.items():
-        assert found[key] == pytest.approx(value, rel=1e-5)
+    assert list(figures) == ["loss", *expected]
+    for key, value in expected.items():
+        assert figures[key] == pytest.approx(value, rel=1e-5)
     sums = totals(mixture, model)
     loss = sum(
         weight * float(sums.sums[key]) / sums.counts[key]
         for key, weight in (("text.span", 0.75), ("tasks.pairs", 0.25))
     )
-    assert found["loss"] == pytest.approx(loss)
+    assert figures["loss"] == pytest.approx(loss)
 
 
 def test_one_model_learns_two_ways(tmp_path: Path) -> None:
@@ -203,24 +204,24 @@ def test_hybrid_masked_and_causal_are_what_they_are_alone(corpus: Corpus) -> Non
     model = tiny("bert", dtype=torch.float64).eval()
     mixture = make(Mixture, corpus, parts=CAUSAL_MASKED, length=16)
     batch = mixture.collate([mixture.get(n) for n in range(4)])
-    found = mixture.loss(model, batch)
+    loss = mixture.loss(model, batch)
     for name, kind in (("causal", CausalObjective), ("masked", Masked)):
         part = make(kind, corpus, length=16, batch=2)
         own = part.collate([part.get(n) for n in range(2)])
         for key, value in part.loss(model, own).sums.items():
-            torch.testing.assert_close(found.sums[f"{name}.{key}"], value)
+            torch.testing.assert_close(loss.sums[f"{name}.{key}"], value)
 
 
 # -- refusals
 
 
 def test_refusals(corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="--pairs"):
+    with refuses(FormatError, corpus.directory, "--pairs"):
         make(Mixture, corpus, parts=[{"objective": "pairs", "share": 1}])
     write_corpus(tmp_path, random_documents(3), vocab_size=41)
-    with pytest.raises(ConfigError, match=r"41 tokens.*40"):
+    with refuses(ConfigError, "'causal'", tmp_path, "41 tokens", "40"):
         make(Mixture, corpus, parts=[{**CAUSAL_PREFIX[0], "data": str(tmp_path)}])
-    with pytest.raises(ConfigError, match="CharacterLongformer cannot"):
+    with refuses(ConfigError, "CharacterLongformer", "t5"):
         make(Mixture, corpus, parts=CAUSAL_PREFIX).check(tiny("longformer-characters"))
 
 

@@ -16,13 +16,21 @@ from hypothesis import strategies as st
 from regard.core.errors import ConfigError, FormatError
 from regard.data.corpus import Corpus
 from regard.objectives.pairs import Pairs, fit
+from tests.core.refusals import refuses
 from tests.objectives.rules import (
     few,
     make,
     tiny,
     totals,
 )
-from tests.objectives.small import FIRST, SPECIAL, VOCABULARY, random_documents, text_corpus
+from tests.objectives.small import (
+    FIRST,
+    SPECIAL,
+    VOCABULARY,
+    open_corpus,
+    random_documents,
+    text_corpus,
+)
 
 
 def pairs(count: int, words: tuple[int, int] = (0, 9), seed: int = 0) -> list[list[list[int]]]:
@@ -38,8 +46,8 @@ def test_sources_and_targets(corpus: Corpus) -> None:
     objective = make(Pairs, corpus, length=40)
     assert len(objective) == 30 and objective.cut == 0 and objective.note == ""
     for i, (source, target) in enumerate(pairs(30, seed=5)):
-        found = [part.tolist() for part in objective.pair(0, i)]
-        assert found == [[*source, SPECIAL.end], [*target, SPECIAL.end]]
+        parts = [part.tolist() for part in objective.pair(0, i)]
+        assert parts == [[*source, SPECIAL.end], [*target, SPECIAL.end]]
 
 
 @few(60)
@@ -120,10 +128,10 @@ def test_sorting_saves_padding(tmp_path: Path) -> None:
     for size in np.minimum(draw.lognormal(2.8, 0.6, 2000).astype(int) + 1, 90):
         other = max(1, int(size * draw.normal(1.0, 0.1)))
         documents.append([[FIRST] * int(size), [FIRST] * other])
-    made = text_corpus(tmp_path, documents, kind="pairs")
+    corpus = text_corpus(tmp_path, documents, kind="pairs")
     share = {
         (sort, multiple): padding_share(
-            make(Pairs, made, length=200, batch=32, sort=sort, multiple=multiple), 62
+            make(Pairs, corpus, length=200, batch=32, sort=sort, multiple=multiple), 62
         )
         for sort in (False, True)
         for multiple in (0, 8)
@@ -136,8 +144,8 @@ def test_sorting_saves_padding(tmp_path: Path) -> None:
 def test_an_epoch_holds_every_pair_once_whatever_the_steps(
     tmp_path_factory: pytest.TempPathFactory, count: int, batch: int, epoch: int, seed: int
 ) -> None:
-    made = text_corpus(tmp_path_factory.mktemp("t"), pairs(count, seed=seed), kind="pairs")
-    objective = make(Pairs, made, length=40, batch=batch, seed=seed)
+    corpus = text_corpus(tmp_path_factory.mktemp("t"), pairs(count, seed=seed), kind="pairs")
+    objective = make(Pairs, corpus, length=40, batch=batch, seed=seed)
     assert sorted(objective.order(epoch)) == list(range(count))
 
 
@@ -164,33 +172,32 @@ def test_a_model_may_know_more_words_than_its_data(corpus: Corpus) -> None:
     objective = make(Pairs, corpus, length=40, smoothing_kind="all")
     batch = objective.collate([objective.get(n) for n in range(3)])
     hidden, targets, scored = objective.hidden(model, batch)
-    wanted = torch.nn.functional.cross_entropy(
+    expected = torch.nn.functional.cross_entropy(
         model.logits(hidden)[scored], targets[scored], reduction="sum", label_smoothing=0.1
     )
-    torch.testing.assert_close(objective.loss(model, batch).sums["pairs"], wanted)
+    torch.testing.assert_close(objective.loss(model, batch).sums["pairs"], expected)
 
 
 def test_figures_are_not_smoothed(corpus: Corpus) -> None:
     model = tiny("t5").eval()
-    found = [
+    objectives = [
         make(Pairs, corpus, length=40, learning=False, smoothing=s, reported="kl")
         for s in (0.0, 0.3)
     ]
-    sums = [totals(objective, model) for objective in found]
+    sums = [totals(objective, model) for objective in objectives]
     assert sums[0].sums == sums[1].sums
     mean = float(sums[0].sums["pairs"]) / sums[0].counts["pairs"]
-    assert found[0].measure(sums[0]) == {"perplexity": pytest.approx(math.exp(mean))}
+    assert objectives[0].measure(sums[0]) == {"perplexity": pytest.approx(math.exp(mean))}
 
 
 def test_refusals(corpus: Corpus, tmp_path: Path) -> None:
-    text = text_corpus(tmp_path / "text", random_documents(4))
-    with pytest.raises(FormatError, match="--pairs"):
-        make(Pairs, text)
-    three = text_corpus(tmp_path / "three", [[[7], [8], [9]]], kind="pairs")
-    with pytest.raises(FormatError, match="--pairs"):
-        make(Pairs, three)
-    with pytest.raises(ConfigError, match="both sides"):
+    text_corpus(tmp_path / "text", random_documents(4))
+    text_corpus(tmp_path / "three", [[[7], [8], [9]]], kind="pairs")
+    for name in ("text", "three"):
+        with refuses(FormatError, tmp_path / name, "--pairs"):
+            make(Pairs, open_corpus(tmp_path / name))
+    with refuses(ConfigError, "LSTM", "both sides"):
         make(Pairs, corpus, both_sides=True).check(tiny("lstm"))
-    with pytest.raises(ConfigError, match="adaptive"):
+    with refuses(ConfigError, "smoothing", "adaptive"):
         make(Pairs, corpus).check(tiny("transformer-xl"))
     make(Pairs, corpus, smoothing=0.0).check(tiny("transformer-xl"))

@@ -15,6 +15,7 @@ from regard.data.corpus import Corpus
 from regard.models import create
 from regard.objectives.base import Sample
 from regard.objectives.permuted import Permuted, PermutedOptions, Stream, orders, split
+from tests.core.refusals import refuses
 from tests.objectives.sentences_corpus import (
     numbered_corpus,
     numbers,
@@ -191,12 +192,12 @@ def test_spans_are_the_authors(
     objective = permuted(spoken, units=units)
     tokens = keyed(key, "text").integers(FIRST, LAST, size)
     goal = round(part * size)
-    found = objective.spans(tokens, goal, keyed(key), backward)
-    assert found.sum() == goal
+    marks = objective.spans(tokens, goal, keyed(key), backward)
+    assert marks.sum() == goal
     natural = tokens[::-1] if backward else tokens
     starts = [bool(t % 3) for t in natural]
     expected = sampled(starts, goal, keyed(key), objective.options, units == "words")
-    assert (found == (expected[::-1] if backward else expected)).all()
+    assert (marks == (expected[::-1] if backward else expected)).all()
 
 
 def runs(chosen: np.ndarray) -> list[tuple[int, int]]:
@@ -207,13 +208,13 @@ def runs(chosen: np.ndarray) -> list[tuple[int, int]]:
 def test_spans_of_n_come_with_a_chance_of_one_in_n(spoken: Corpus) -> None:
     tokens = np.full(60_000, FIRST)  # each begins a word
     chosen = permuted(spoken).spans(tokens, 8000, keyed(3), False)
-    found = runs(chosen)
-    widths = np.bincount([e - b for b, e in found], minlength=6)[1:]
+    spans = runs(chosen)
+    widths = np.bincount([e - b for b, e in spans], minlength=6)[1:]
     assert len(widths) == 5 and widths.sum() > 3000
     p = np.array([0.438, 0.219, 0.146, 0.109, 0.088])
     total = widths.sum()
     assert (np.abs(widths - total * p) < 4.5 * np.sqrt(total * p * (1 - p))).all()
-    gaps = np.mean([b - e for (_, e), (b, _) in pairwise(found)])
+    gaps = np.mean([b - e for (_, e), (b, _) in pairwise(spans)])
     assert gaps == pytest.approx(6 * (p @ np.arange(1, 6)), rel=0.05)  # n · 6 a span, on average
 
 
@@ -222,12 +223,12 @@ def test_whole_words_and_word_beginnings(spoken: Corpus) -> None:
     tokens = keyed(1).integers(FIRST, LAST, 4000)
     for units in ("pieces", "words"):
         chosen = permuted(spoken, units=units).spans(tokens, 380, keyed(2), False)
-        found = runs(chosen)
-        assert all(tokens[b] % 3 for b, _ in found)
-        cut = [e for _, e in found if tokens[e] % 3 == 0]
+        spans = runs(chosen)
+        assert all(tokens[b] % 3 for b, _ in spans)
+        cut = [e for _, e in spans if tokens[e] % 3 == 0]
         assert (len(cut) == 0) == (units == "words")
         if units == "words":
-            words = [int((tokens[b:e] % 3 > 0).sum()) for b, e in found]
+            words = [int((tokens[b:e] % 3 > 0).sum()) for b, e in spans]
             assert max(words) == 5 and np.mean(words) == pytest.approx(2.19, abs=0.4)
 
 
@@ -344,8 +345,8 @@ def test_without_pairs_every_token_is_read_once(corpus: Corpus, both: bool) -> N
         assert (read == (text[::-1] if backward else text)[: len(read)]).all()
         for sample in samples:
             assert not sample["segments"].any()
-            wanted = sample["tokens"][sample["targets"]]
-            assert sample["shares"].all() and (sample["wanted"] == wanted).all()
+            expected = sample["tokens"][sample["targets"]]
+            assert sample["shares"].all() and (sample["wanted"] == expected).all()
             assert (sample["targets"] < 32).sum() == (sample["targets"] >= 32).sum() == 5
 
 
@@ -378,5 +379,5 @@ def test_a_short_split_is_validated_in_fewer_streams(corpus: Corpus) -> None:
         objective = permuted(corpus, batch=wide, learning=False, two_directions=both)
         assert len(objective) > 0 and objective.batch in (wide // 2, wide // 4)
         assert permuted(corpus, batch=8, learning=False, two_directions=both).batch == 8
-        with pytest.raises(InputError, match="too few"):
+        with refuses(InputError, f"{len(corpus):,} tokens", "64"):
             permuted(corpus, batch=2 * wide, two_directions=both)

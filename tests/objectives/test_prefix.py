@@ -17,6 +17,7 @@ from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import Corpus
 from regard.objectives.causal import CausalObjective, ChunkTiling
 from regard.objectives.prefix import Prefix
+from tests.core.refusals import refuses
 from tests.objectives.rules import (
     few,
     make,
@@ -34,7 +35,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 # -- GPT with a prefix
 
 
-def seen(model: Any, tokens: Tensor, prefix: Tensor) -> Tensor:
+def dependencies(model: Any, tokens: Tensor, prefix: Tensor) -> Tensor:
     """Which tokens [T, T] each row depends on, found by changing them one by one."""
     with torch.no_grad():
         base = model(tokens, prefix=prefix)[0]
@@ -52,8 +53,8 @@ def test_who_sees_whom(own: int, norm: str) -> None:
     model = tiny("gpt", dtype=torch.float64, norm=norm).eval()
     tokens, prefix = torch.arange(7)[None] * 5, torch.tensor([own])
     row, key = torch.arange(7)[:, None], torch.arange(7)
-    wanted = (key <= row) | ((row < own) & (key < own))
-    assert torch.equal(seen(model, tokens, prefix), wanted)
+    expected = (key <= row) | ((row < own) & (key < own))
+    assert torch.equal(dependencies(model, tokens, prefix), expected)
     if own <= 1:
         torch.testing.assert_close(model(tokens, prefix=prefix), model(tokens))
 
@@ -73,10 +74,10 @@ def test_padding_never_matters(texts: list[tuple[int, int]], extra: int, left: b
     for i, (length, _) in enumerate(texts):
         attention_mask[i, slice(width - length, None) if left else slice(length)] = True
     prefix = torch.tensor([own for _, own in texts])
-    found = model(tokens, attention_mask, prefix=prefix)
+    hidden = model(tokens, attention_mask, prefix=prefix)
     for i in range(len(texts)):
-        wanted = model(tokens[i, attention_mask[i]][None], prefix=prefix[i : i + 1])
-        torch.testing.assert_close(found[i, attention_mask[i]], wanted[0])
+        expected = model(tokens[i, attention_mask[i]][None], prefix=prefix[i : i + 1])
+        torch.testing.assert_close(hidden[i, attention_mask[i]], expected[0])
 
 
 def test_what_follows_a_prefix_can_be_cached() -> None:
@@ -90,9 +91,9 @@ def test_what_follows_a_prefix_can_be_cached() -> None:
 
 def test_a_band_has_no_prefix(corpus: Corpus) -> None:
     model = tiny("gpt", band=4)
-    with pytest.raises(InputError, match="band of 4"):
+    with refuses(InputError, "GPT", "band of 4"):
         model(torch.zeros(1, 3, dtype=torch.long), prefix=torch.tensor([2]))
-    with pytest.raises(ConfigError, match="band"):
+    with refuses(ConfigError, "GPT", "band"):
         make(Prefix, corpus).check(model)
 
 
@@ -104,10 +105,10 @@ def test_a_band_has_no_prefix(corpus: Corpus) -> None:
 def test_every_chunk_is_split_somewhere(
     tmp_path_factory: pytest.TempPathFactory, length: int, seed: int, documents: str
 ) -> None:
-    made = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 4, seed=seed))
+    corpus = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 4, seed=seed))
     options = {"documents": documents, "seed": seed, "length": length}
-    objective = make(Prefix, made, learning=False, **options)
-    tiles = ChunkTiling(made, length, 0, packed=documents == "packed")
+    objective = make(Prefix, corpus, learning=False, **options)
+    tiles = ChunkTiling(corpus, length, 0, packed=documents == "packed")
     assert len(objective) == len(tiles)
     for i in range(len(objective)):
         source, target = objective.pair(0, i)
@@ -120,24 +121,24 @@ def test_all_points_are_equally_likely(corpus: Corpus) -> None:
     """χ² over 6 points; 20.5 is passed once in a thousand."""
     objective = make(Prefix, corpus, length=6)
     last = len(objective) - 1
-    found = Counter(len(objective.pair(e, i)[0]) for e in range(200) for i in range(last))
-    assert sorted(found) == [1, 2, 3, 4, 5, 6]
-    mean = found.total() / 6
-    assert sum((n - mean) ** 2 / mean for n in found.values()) < 20.5
+    counts = Counter(len(objective.pair(e, i)[0]) for e in range(200) for i in range(last))
+    assert sorted(counts) == [1, 2, 3, 4, 5, 6]
+    mean = counts.total() / 6
+    assert sum((n - mean) ** 2 / mean for n in counts.values()) < 20.5
 
 
 def test_figures(corpus: Corpus) -> None:
     model, objective = tiny("gpt").eval(), make(Prefix, corpus, learning=False)
     summed = totals(objective, model)
-    found = objective.measure(summed)
+    figures = objective.measure(summed)
     mean = float(summed.sums["prefix"]) / summed.counts["prefix"]
-    assert found["perplexity"] == pytest.approx(math.exp(mean))
+    assert figures["perplexity"] == pytest.approx(math.exp(mean))
     bits = mean * len(corpus) / corpus.bytes / math.log(2)
-    assert found["bits_per_byte"] == pytest.approx(bits)
+    assert figures["bits_per_byte"] == pytest.approx(bits)
 
 
 def test_a_row_that_does_not_fit_is_refused(corpus: Corpus) -> None:
-    with pytest.raises(ConfigError, match="64 positions"):
+    with refuses(ConfigError, "65 rows", "64 positions"):
         make(Prefix, corpus, length=65).check(tiny("gpt"))
     for kind in (CausalObjective, Prefix):
         make(kind, corpus, length=64).check(tiny("gpt"))

@@ -14,6 +14,7 @@ from regard.core.errors import ConfigError, UnknownName
 from regard.models import output
 from regard.models.output import Output, SoftTarget
 from regard.objectives.smoothing import KINDS, entropy, smoothing
+from tests.core.refusals import Refusal, refuses
 
 WORDS, WIDTH, ROWS, PAD = 29, 16, 13, 2
 
@@ -35,7 +36,7 @@ def rows(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
     return hidden, targets, torch.rand(ROWS, dtype=dtype)
 
 
-def made(dtype: torch.dtype = torch.float64, **options: Any) -> Output:
+def layer(dtype: torch.dtype = torch.float64, **options: Any) -> Output:
     torch.manual_seed(1)
     return Output(nn.Parameter(torch.randn(WORDS, WIDTH)), **options).to(dtype)
 
@@ -53,9 +54,9 @@ class Given(Output):
 )
 def test_known_figures(kind: str, cross: float, divergence: float) -> None:
     logits = torch.tensor([[2.0, 1.0, 0.0, -1.0, 0.5]], dtype=torch.float64)
-    found = Given(5).softened(logits, torch.tensor([0]), smoothing(0.1, 5, kind))
-    assert float(found.detach()) == pytest.approx(cross, abs=1e-10)
-    assert float(found.detach()) - entropy(0.1, 5, kind) == pytest.approx(divergence, abs=1e-10)
+    loss = Given(5).softened(logits, torch.tensor([0]), smoothing(0.1, 5, kind))
+    assert float(loss.detach()) == pytest.approx(cross, abs=1e-10)
+    assert float(loss.detach()) - entropy(0.1, 5, kind) == pytest.approx(divergence, abs=1e-10)
     if kind == "others":
         assert entropy(0.1, 5, kind) == pytest.approx(0.4637124095, abs=1e-10)
 
@@ -71,8 +72,8 @@ def test_q_is_a_distribution(kind: str, epsilon: float) -> None:
     q[0, 5] += soft.own
     torch.testing.assert_close(q, smoothed(epsilon, WORDS, kind, target))
     assert float(q.sum()) == pytest.approx(1.0)
-    wanted = -sum(x * math.log(x) for x in q[0].tolist() if x > 0)
-    assert entropy(epsilon, WORDS, kind) == pytest.approx(wanted)
+    expected = -sum(x * math.log(x) for x in q[0].tolist() if x > 0)
+    assert entropy(epsilon, WORDS, kind) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("chunk", [1, 3 * WORDS, 2**24])
@@ -84,18 +85,18 @@ def test_value_and_gradients(
 ) -> None:
     monkeypatch.setattr(output, "CHUNK", chunk)
     hidden, targets, shares = rows()
-    model = made(bias="learned", scale=0.5)
+    model = layer(bias="learned", scale=0.5)
     learned = [hidden, *model.parameters()]
     logits = model(hidden)
     each = -(smoothed(0.2, WORDS, kind, targets) * logits.log_softmax(-1)).sum(-1)
     each = each + z * logits.logsumexp(-1) ** 2
-    wanted = (each * shares).sum() if shared else each.sum()
+    expected = (each * shares).sum() if shared else each.sum()
     soft = smoothing(0.2, WORDS, kind, PAD)._replace(z=z)
-    found = model.softened(hidden, targets, soft, shares if shared else None)
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    loss = model.softened(hidden, targets, soft, shares if shared else None)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
     for mine, theirs in zip(
-        torch.autograd.grad(3 * found, learned),
-        torch.autograd.grad(3 * wanted, learned),
+        torch.autograd.grad(3 * loss, learned),
+        torch.autograd.grad(3 * expected, learned),
         strict=True,
     ):
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
@@ -107,7 +108,7 @@ def test_gradients_by_differences(kind: str) -> None:
     own gradcheck cannot be used).
     """
     hidden, targets, shares = rows()
-    model, soft = made(bias="learned"), smoothing(0.2, WORDS, kind, PAD)._replace(z=0.1)
+    model, soft = layer(bias="learned"), smoothing(0.2, WORDS, kind, PAD)._replace(z=0.1)
     assert model.bias is not None
     inputs = [hidden, model.weight, model.bias]
 
@@ -121,61 +122,64 @@ def test_gradients_by_differences(kind: str) -> None:
             step = [1e-5 * way for way in ways]
             high = total([x + d for x, d in zip(inputs, step, strict=True)])
             low = total([x - d for x, d in zip(inputs, step, strict=True)])
-            wanted = sum((slope * way).sum() for slope, way in zip(slopes, ways, strict=True))
-            torch.testing.assert_close((high - low) / 2e-5, wanted, rtol=1e-7, atol=1e-7)
+            expected = sum((slope * way).sum() for slope, way in zip(slopes, ways, strict=True))
+            torch.testing.assert_close((high - low) / 2e-5, expected, rtol=1e-7, atol=1e-7)
 
 
 def test_all_is_torch_s_own() -> None:
     hidden, targets, _ = rows()
-    model = made()
-    wanted = F.cross_entropy(model(hidden), targets, reduction="sum", label_smoothing=0.1)
-    found = model.softened(hidden, targets, smoothing(0.1, WORDS, "all"))
-    torch.testing.assert_close(found, wanted)
+    model = layer()
+    expected = F.cross_entropy(model(hidden), targets, reduction="sum", label_smoothing=0.1)
+    loss = model.softened(hidden, targets, smoothing(0.1, WORDS, "all"))
+    torch.testing.assert_close(loss, expected)
 
 
 def test_the_two_conventions_meet() -> None:
     """ "all" with ε · K / (K - 1) is "others" with ε."""
     hidden, targets, _ = rows()
-    one = made().softened(hidden, targets, smoothing(0.1, WORDS, "others"))
-    two = made().softened(hidden, targets, smoothing(0.1 * WORDS / (WORDS - 1), WORDS, "all"))
+    one = layer().softened(hidden, targets, smoothing(0.1, WORDS, "others"))
+    two = layer().softened(hidden, targets, smoothing(0.1 * WORDS / (WORDS - 1), WORDS, "all"))
     torch.testing.assert_close(one, two)
 
 
 def test_nothing_smoothed_is_surprisal() -> None:
     hidden, targets, _ = rows()
     for kind in KINDS:
-        found = made().softened(hidden, targets, smoothing(0.0, WORDS, kind, PAD))
-        torch.testing.assert_close(found, made().surprisal(hidden, targets))
+        loss = layer().softened(hidden, targets, smoothing(0.0, WORDS, kind, PAD))
+        torch.testing.assert_close(loss, layer().surprisal(hidden, targets))
         assert entropy(0.0, WORDS, kind) == 0.0
 
 
 def test_in_bf16() -> None:
     hidden, targets, _ = rows(torch.float32)
-    model, soft = made(torch.float32), SoftTarget(0.8, 0.2 / WORDS, z=0.01)
+    model, soft = layer(torch.float32), SoftTarget(0.8, 0.2 / WORDS, z=0.01)
     exact = model.softened(hidden, targets, soft)
     with torch.autocast("cpu", torch.bfloat16):
-        found = model.softened(hidden, targets, soft)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, exact, rtol=1e-2, atol=1e-2)
-    mine, theirs = (torch.autograd.grad(x, hidden)[0] for x in (found, exact))
+        loss = model.softened(hidden, targets, soft)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, exact, rtol=1e-2, atol=1e-2)
+    mine, theirs = (torch.autograd.grad(x, hidden)[0] for x in (loss, exact))
     assert (mine - theirs).norm() <= 0.02 * theirs.norm()
 
 
 def test_compiled_is_eager() -> None:
     hidden, targets, shares = rows(torch.float32)
-    model, soft = made(torch.float32), smoothing(0.1, WORDS, "no-pad", PAD)._replace(z=0.1)
+    model, soft = layer(torch.float32), smoothing(0.1, WORDS, "no-pad", PAD)._replace(z=0.1)
     fast = torch.compile(model.softened, backend="eager", fullgraph=True)
-    found, wanted = (f(hidden, targets, soft, shares) for f in (fast, model.softened))
-    torch.testing.assert_close(found, wanted)
+    loss, expected = (f(hidden, targets, soft, shares) for f in (fast, model.softened))
+    torch.testing.assert_close(loss, expected)
 
 
-def test_refusals() -> None:
-    with pytest.raises(UnknownName, match="others"):
-        smoothing(0.1, WORDS, "other")
-    for epsilon in (-0.1, 1.0):
-        with pytest.raises(ConfigError, match="at least 0 and less than 1"):
-            smoothing(epsilon, WORDS, "all")
-    with pytest.raises(ConfigError, match="padding"):
-        smoothing(0.1, WORDS, "no-pad")
-    with pytest.raises(ConfigError, match="nothing"):
-        smoothing(0.1, 1, "others")
+@pytest.mark.parametrize(
+    ("epsilon", "words", "kind", "refusal"),
+    [
+        (0.1, WORDS, "other", (UnknownName, "'other'", "'others'")),
+        (-0.1, WORDS, "all", (ConfigError, "smoothing is -0.1")),
+        (1.0, WORDS, "all", (ConfigError, "smoothing is 1.0")),
+        (0.1, WORDS, "no-pad", (ConfigError, "'no-pad'", "padding")),
+        (0.1, 1, "others", (ConfigError, "vocabulary of 1")),
+    ],
+)
+def test_refusals(epsilon: float, words: int, kind: str, refusal: Refusal) -> None:
+    with refuses(*refusal):
+        smoothing(epsilon, words, kind)

@@ -81,14 +81,14 @@ def test_the_loss_by_hand(
     model = tiny(family, dtype=torch.float64).eval()
     objective = make(kind, corpora[kind.name], learning=False, **options)
     objective.check(model)
-    wanted, count = 0.0, 0
+    expected, count = 0.0, 0
     for n in range(4):
         log_p, target = guesses(model, family, objective.get(n), objective.both_sides)
-        wanted -= float(log_p.gather(1, target[:, None]).sum().detach())
+        expected -= float(log_p.gather(1, target[:, None]).sum().detach())
         count += len(target)
     batch = objective.collate([objective.get(n) for n in range(4)])
     loss = objective.loss(model, batch)
-    assert float(loss.sums[kind.name].detach()) == pytest.approx(wanted, rel=1e-10)
+    assert float(loss.sums[kind.name].detach()) == pytest.approx(expected, rel=1e-10)
     assert loss.counts == {kind.name: count} == objective.counts(batch)
 
 
@@ -99,7 +99,7 @@ def test_the_smoothed_loss_by_hand(family: str, way: str, corpora: Any) -> None:
     model = tiny(family, dtype=torch.float64).eval()
     options = {"length": 40, "smoothing": 0.2, "smoothing_kind": way}
     objective = make(Pairs, corpora["pairs"], **options)
-    wanted, count = 0.0, 0
+    expected, count = 0.0, 0
     for n in range(5):
         log_p, target = guesses(model, family, objective.get(n), both_sides=False)
         spread = {"others": VOCABULARY - 1, "all": VOCABULARY, "no-pad": VOCABULARY - 2}[way]
@@ -107,15 +107,15 @@ def test_the_smoothed_loss_by_hand(family: str, way: str, corpora: Any) -> None:
         if way == "no-pad":
             q[:, SPECIAL.pad] = 0.0
         q.scatter_(1, target[:, None], 0.8 + (0.2 / VOCABULARY if way == "all" else 0.0))
-        wanted -= float((q * log_p).sum().detach())
+        expected -= float((q * log_p).sum().detach())
         count += len(target)
     batch = objective.collate([objective.get(n) for n in range(5)])
     loss = objective.loss(model, batch)
     assert loss.counts == {"pairs": count} == objective.counts(batch)
-    assert float(loss.sums["pairs"].detach()) == pytest.approx(wanted, rel=1e-10)
+    assert float(loss.sums["pairs"].detach()) == pytest.approx(expected, rel=1e-10)
     less = make(Pairs, corpora["pairs"], reported="kl", **options)
     divergence = float(less.loss(model, batch).sums["pairs"].detach())
-    assert divergence == pytest.approx(wanted - count * entropy(0.2, VOCABULARY, way), rel=1e-9)
+    assert divergence == pytest.approx(expected - count * entropy(0.2, VOCABULARY, way), rel=1e-9)
 
 
 @every

@@ -25,6 +25,7 @@ from regard.objectives.span import (
     noise_mask,
     raw_length,
 )
+from tests.core.refusals import refuses
 from tests.objectives.rules import (
     few,
     make,
@@ -77,24 +78,24 @@ def test_masks(length: int, density: float, mean: float, seed: int) -> None:
     assert gone.sum() == min(max(round(length * density), 1), length - 1)
     assert not gone[0] and gone[-1], "begins with what is kept, ends with what goes"
     spans = int((np.diff(gone.astype(int)) == 1).sum())
-    wanted = max(1, round(int(gone.sum()) / mean))
-    assert spans == min(wanted, int(gone.sum()), length - int(gone.sum()))
+    expected = max(1, round(int(gone.sum()) / mean))
+    assert spans == min(expected, int(gone.sum()), length - int(gone.sum()))
 
 
 @few(100)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 99))
 def test_compositions(total: int, parts: int, seed: int) -> None:
     parts = min(parts, total)
-    found = composition(total, parts, keyed(seed))
-    assert len(found) == parts and found.sum() == total and (found >= 1).all()
+    sizes = composition(total, parts, keyed(seed))
+    assert len(sizes) == parts and sizes.sum() == total and (sizes >= 1).all()
 
 
 def test_all_compositions_are_equally_likely() -> None:
     """7 in 3 parts: 15 ways; χ² of 14 degrees passes 36.1 once in a thousand."""
     draw = keyed(1, "composition")
-    found = Counter(tuple(composition(7, 3, draw).tolist()) for _ in range(6000))
-    assert len(found) == math.comb(6, 2)
-    assert sum((n - 400) ** 2 / 400 for n in found.values()) < 36.1
+    counts = Counter(tuple(composition(7, 3, draw).tolist()) for _ in range(6000))
+    assert len(counts) == math.comb(6, 2)
+    assert sum((n - 400) ** 2 / 400 for n in counts.values()) < 36.1
 
 
 # -- source and target
@@ -135,11 +136,11 @@ def test_nothing_is_lost(
     special = replace(SPECIAL, sentinels=list(range(99, 39, -1)))
     directory = tmp_path_factory.mktemp("t")
     documents = random_documents(1 + seed % 6, seed=seed)
-    made = open_corpus(write_corpus(directory, documents, vocab_size=100, special=special))
+    corpus = open_corpus(write_corpus(directory, documents, vocab_size=100, special=special))
     options: dict[str, Any] = {"density": density, "seed": seed, "learning": learning}
-    objective = make(SpanCorruption, made, length=length, **options)
-    whole = made.read(0, len(made)).tolist()
-    found: list[int] = []
+    objective = make(SpanCorruption, corpus, length=length, **options)
+    whole = corpus.read(0, len(corpus)).tolist()
+    restored: list[int] = []
     for i in range(len(objective)):
         source, target = objective.pair(1, i)
         assert source[-1] == target[-1] == SPECIAL.end
@@ -148,20 +149,20 @@ def test_nothing_is_lost(
             assert len(source) == objective.room.source
         text = restore(source, target, special.sentinels)
         assert len(text) == objective.raw
-        found += text
+        restored += text
     if learning:
-        assert not Counter(whole) - Counter(found), "the last begins anew"
+        assert not Counter(whole) - Counter(restored), "the last begins anew"
     else:
         count = len(objective) * objective.raw - len(whole)
-        last = len(found) - objective.raw
-        assert found[:last] + found[last + count :] == whole, "the last ends with the split"
+        last = len(restored) - objective.raw
+        assert restored[:last] + restored[last + count :] == whole, "the last ends with the split"
 
 
 def test_default_shapes(tmp_path: Path) -> None:
     special = replace(SPECIAL, sentinels=list(range(199, 99, -1)))
     documents = random_documents(60, words=(9, 20), seed=2)
-    made = open_corpus(write_corpus(tmp_path, documents, vocab_size=200, special=special))
-    objective = make(SpanCorruption, made, length=128)
+    corpus = open_corpus(write_corpus(tmp_path, documents, vocab_size=200, special=special))
+    objective = make(SpanCorruption, corpus, length=128)
     batch = objective.collate([objective.get(n) for n in range(3)])
     assert batch["source"].shape == (3, 128) and batch["target"].shape == (3, 29)
     assert batch["source_attention_mask"].all() and batch["target_scored"].all()
@@ -196,8 +197,8 @@ def test_z_loss(corpus: Corpus) -> None:
 
 def test_a_split_shorter_than_a_sample(tmp_path: Path) -> None:
     """Its one text is shorter, and what fills the source is hidden from the model."""
-    made = text_corpus(tmp_path, [[[7, 8, 9, 10, 11, 12]]])
-    objective = make(SpanCorruption, made, length=20, learning=False)
+    corpus = text_corpus(tmp_path, [[[7, 8, 9, 10, 11, 12]]])
+    objective = make(SpanCorruption, corpus, length=20, learning=False)
     assert len(objective) == 1 and not objective.sources_full
     model = tiny("t5", dtype=torch.float64).eval()
     batch = objective.collate([objective.get(0)])
@@ -205,19 +206,19 @@ def test_a_split_shorter_than_a_sample(tmp_path: Path) -> None:
     source, target = (torch.tensor(part)[None] for part in objective.pair(0, 0))
     begun = torch.cat([torch.tensor([[0]]), target[:, :-1]], 1)
     log_p = model.logits(model(source, begun)).log_softmax(-1)
-    wanted = -float(log_p.gather(2, target[..., None]).sum().detach())
-    assert float(objective.loss(model, batch).sums["span"].detach()) == pytest.approx(wanted)
+    expected = -float(log_p.gather(2, target[..., None]).sum().detach())
+    assert float(objective.loss(model, batch).sums["span"].detach()) == pytest.approx(expected)
 
 
 def test_refusals(corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="both sides"):
+    with refuses(ConfigError, "LSTM", "both sides"):
         make(SpanCorruption, corpus, length=20, both_sides=True).check(tiny("lstm"))
-    with pytest.raises(ConfigError, match="64 positions"):
+    with refuses(ConfigError, "64 positions"):
         make(SpanCorruption, corpus, length=60).check(tiny("gpt"))
     few_sentinels = replace(SPECIAL, sentinels=[39])
-    made = open_corpus(write_corpus(tmp_path, random_documents(9), special=few_sentinels))
-    with pytest.raises(FormatError, match="1 sentinels; prepare the text with at least"):
-        make(SpanCorruption, made, length=60)
+    scarce = open_corpus(write_corpus(tmp_path, random_documents(9), special=few_sentinels))
+    with refuses(FormatError, "1 sentinels"):
+        make(SpanCorruption, scarce, length=60)
     xl = tiny("transformer-xl", cutoffs=(10, 20), ratio=2)
-    with pytest.raises(ConfigError, match="adaptive"):
+    with refuses(ConfigError, "z_loss", "adaptive"):
         make(SpanCorruption, corpus, length=20, z_loss=1e-4).check(xl)

@@ -25,6 +25,7 @@ from regard.data.examples import (
 )
 from regard.data.tags import entities, problems, repair, write
 from regard.methods.augment.processes import augmented
+from tests.core.refusals import Refusal, refuses
 from tests.laws.zoo import few
 from tests.methods.augment.small import listed
 
@@ -69,10 +70,8 @@ def test_all_choices_change_or_none(own: str) -> None:
     original = MultipleChoice(
         "a good film was seen", ("good good film", "film film film was"), "effect", 1
     )
-    results = [(method, new) for method, new in variants(original, own, copies=24)]
-    assert {new.label for _, new in results} == {1} and {new.asks for _, new in results} == {
-        "effect"
-    }
+    results = variants(original, own, copies=24)
+    assert {(new.label, new.asks) for _, new in results} == {(1, "effect")}
     assert any(new.premise != original.premise for _, new in results)
     for method, new in results:
         assert (new.premise == original.premise) or (new.choices == original.choices)
@@ -175,11 +174,8 @@ def test_chinese_words_are_changed_whole(own: str) -> None:
 
 
 def test_texts_without_words(own: str) -> None:
-    assert {new.text for _, new in variants(LabeledExample("?!", label="x"), own)} == {"?!"}
-    assert {new.text for _, new in variants(LabeledExample("good", label="x"), own)} == {
-        "good",
-        "fine",
-    } | {"fine good"}
+    for text, expected in (("?!", {"?!"}), ("good", {"good", "fine", "fine good"})):
+        assert {new.text for _, new in variants(LabeledExample(text), own)} == expected
 
 
 # -- the seed
@@ -210,47 +206,38 @@ def test_several_processes_make_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"),
+    ("changes", "refusal"),
     [
-        ({"methods": ()}, "no method; give some of synonyms, insert, swap, delete, masked, back"),
-        ({"methods": ("swap", "swap")}, "named twice"),
-        ({"word_fraction": 0.0}, "word_fraction is 0; it must be above 0 and at most 1"),
-        ({"copies": 0}, "copies is 0"),
-        ({"seed": -1}, "seed is -1; it must be 0 or more"),
-        ({"copies": 1.5}, "copies is 1.5; it must be a whole number"),
-        ({"copies": float("inf")}, "copies is inf"),
-        ({"thesaurus": "own.tsv"}, "no method that looks words up; ask for synonyms or insert"),
-        ({"source": "code"}, "source 'code', and no method that inserts words"),
-        ({"top_k": 3}, "top_k 3, and no method that asks a masked model"),
-        ({"methods": ("masked",)}, "'masked' is asked for without a masked model"),
-        ({"away": "x"}, "'back' is not asked for, but there is a model that translates"),
+        ({"methods": ()}, (ConfigError, "synonyms, insert, swap, delete, masked, back")),
+        ({"methods": ("swap", "swap")}, (ConfigError, "swap, swap")),
+        ({"methods": ("synonym",)}, (UnknownName, "method 'synonym'", "'synonyms'")),
+        ({"methods": ("masked",)}, (ConfigError, "'masked'", "--mask-model")),
+        ({"word_fraction": 0.0}, (ConfigError, "word_fraction is 0")),
+        ({"seed": -1}, (ConfigError, "seed is -1")),
+        ({"copies": 0}, (ConfigError, "copies is 0")),
+        ({"copies": 1.5}, (ConfigError, "copies is 1.5")),
+        ({"copies": float("inf")}, (ConfigError, "copies is inf")),
+        ({"thesaurus": "own.tsv"}, (ConfigError, "own.tsv", "synonyms or insert")),
+        ({"source": "code"}, (ConfigError, "source 'code'", "insert")),
+        ({"source": "codes"}, (UnknownName, "source 'codes'", "'code'")),
+        ({"top_k": 3}, (ConfigError, "top_k 3", "masked")),
+        ({"away": "x"}, (ConfigError, "'back'", "--back")),
     ],
 )
-def test_what_is_refused(changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
+def test_what_is_refused(changes: dict[str, Any], refusal: Refusal) -> None:
+    with refuses(*refusal):
         AugmentSettings(**({"methods": ("swap",)} | changes))
 
 
-def test_unknown_names() -> None:
-    with pytest.raises(UnknownName, match="unknown method 'synonym'; did you mean 'synonyms'"):
-        AugmentSettings(("synonym",))
-    with pytest.raises(UnknownName, match="unknown source 'codes'; did you mean 'code'"):
-        AugmentSettings(("swap",), source="codes")
-
-
 @pytest.mark.parametrize(
-    ("example", "named"),
-    [
-        (TextPair("a", "b"), "its target has to say the same"),
-        (DialogueExample(("a", "b")), "a reply has to"),
-    ],
+    ("example", "part"), [(TextPair("a", "b"), "target"), (DialogueExample(("a", "b")), "reply")]
 )
-def test_tasks_whose_answer_would_have_to_change(example: Example, named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
+def test_tasks_whose_answer_would_have_to_change(example: Example, part: str) -> None:
+    with refuses(ConfigError, "'swap'", part):
         Augmenter(AugmentSettings(("swap",))).variants([example])
 
 
 def test_models_take_one_process(tmp_path: Path) -> None:
     settings = AugmentSettings(("masked",), masked=str(tmp_path))
-    with pytest.raises(ConfigError, match="all cores of one process"):
+    with refuses(ConfigError, "--jobs", "masked"):
         list(augmented([FILM], settings, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from regard.data.augment.thesaurus import (
     open_thesaurus,
 )
 from regard.data.augment.words import is_one_word
+from tests.core.refusals import refuses
 from tests.methods.augment.small import listed, wordnet
 
 
@@ -66,7 +68,7 @@ def test_every_word_of_an_index_is_found(tmp_path: Path) -> None:
 
 def test_usual_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thesaurus, "usual_places", lambda: iter([tmp_path / "none", tmp_path]))
-    with pytest.raises(InputError, match=r"no WordNet on this machine, and none is downloaded"):
+    with refuses(InputError, "WordNet", "--thesaurus FILE"):
         open_thesaurus()
     place = wordnet(tmp_path / "corpora" / "wordnet")  # nltk's
     assert find_wordnet() == place
@@ -85,15 +87,15 @@ def test_the_environment_names_places(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_damaged_files(tmp_path: Path) -> None:
     place = wordnet(tmp_path)
     (place / "data.noun").write_bytes(b" " + (place / "data.noun").read_bytes())
-    with pytest.raises(FormatError, match=r"data\.noun: there is no set of synonyms at byte"):
+    with refuses(FormatError, place / "data.noun", "index.noun"):
         open_thesaurus(str(place))("film")
     (place / "index.verb").write_text("film v 1\n")
     wordnet(tmp_path / "new", {"noun": [["a", "b"]]})
     (tmp_path / "new" / "index.verb").write_text("a v 1\n")
-    with pytest.raises(FormatError, match=r"index\.verb: 'a v 1' is no entry of WordNet"):
+    with refuses(FormatError, tmp_path / "new" / "index.verb", "'a v 1'"):
         open_thesaurus(str(tmp_path / "new"))("a")
     (place / "data.adv").write_bytes(b"")
-    with pytest.raises(FormatError, match=r"data\.adv cannot be read"):
+    with refuses(FormatError, place / "data.adv"):
         open_thesaurus(str(place))
 
 
@@ -108,41 +110,37 @@ def test_entries_of_several_words(tmp_path: Path) -> None:
     file = listed(tmp_path / "own.tsv", "film\tmovie", "Hot Dog\tsausage", "hot dog\tfrank")
     known = open_thesaurus(str(file))
     assert isinstance(known, SynonymList)
-    caught = f"1 of 2 entries of {file} are no single words, such as 'hot dog', and are never"
-    assert known.notes(is_one_word)[0].startswith(caught)
+    assert known.notes(is_one_word)[0].startswith(f"1 of 2 entries of {file} ")
+    assert "'hot dog'" in known.notes(is_one_word)[0]
     assert known.notes(bool) == []
 
 
 def test_malformed_lines_are_named(tmp_path: Path) -> None:
     file = listed(tmp_path / "own.tsv", "film\tmovie", "good", "\tx", "a\tb\t\tc", "ok\tfine")
-    with pytest.raises(InputError) as caught:
+    with refuses(InputError, f"{file} has 3 malformed lines") as refusal:
         open_thesaurus(str(file))
-    lines = str(caught.value).splitlines()
-    assert lines[0].endswith("own.tsv has 3 malformed lines; mend or remove them:")
-    assert lines[1].endswith(
-        "own.tsv:2: no tab in 'good'; a line is a word, a tab and its synonyms"
-    )
-    assert lines[2].endswith("own.tsv:3: the line begins with a tab, so its word is missing")
-    assert lines[3].endswith("own.tsv:4: synonym 2 of 'a' is empty")
+    lines = str(refusal.value).splitlines()[1:]
+    parts = ["own.tsv:2: no tab in 'good'", "own.tsv:3: ", "own.tsv:4: synonym 2 of 'a'"]
+    assert all(part in line for part, line in zip(parts, lines, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "named"),
+    ("name", "content", "parts"),
     [
         # else marks in place of the bytes would be written into variants
-        ("gbk", "好\t棒\n电影\t影片\n".encode("gbk"), r"gbk:1: byte 1 of the line is no UTF-8"),
-        ("bad", b"bad\n" * 50, r"has 50 malformed lines(.|\n)*and 30 more"),
-        (".", None, r"is a directory without index\.noun"),
-        ("none", None, "there is no thesaurus"),
-        ("empty", b"", "has no synonyms"),
-        ("big", b"a\tb\tc\nd\te\tf\n", r"big:2: more than 3 synonyms"),
+        ("gbk", "好\t棒\n电影\t影片\n".encode("gbk"), ["gbk:1: byte 1", "UTF-8"]),
+        ("bad", b"bad\n" * 50, ["bad has 50", "and 30 more"]),
+        (".", None, ["index.noun", "data.noun"]),
+        ("none", None, ["no thesaurus", "/none"]),
+        ("empty", b"", ["/empty", "no synonyms"]),
+        ("big", b"a\tb\tc\nd\te\tf\n", ["big:2", "more than 3"]),
     ],
 )
 def test_what_is_no_thesaurus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes | None, named: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes | None, parts: Any
 ) -> None:
     monkeypatch.setattr(thesaurus, "LARGEST", 3)
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=named):
+    with refuses(InputError, *parts):
         open_thesaurus(str(tmp_path / name))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from regard.core.errors import FormatError, InputError
 from regard.data.knowledge.graph import Graph, LongestMatcher, Match, Triple, split
+from tests.core.refusals import refuses
 from tests.laws.zoo import few
 
 FACTS = "Beijing\tcapital\tChina\nBeijing\tis_a\tCity\nTim Cook\tCEO\tApple\n"
@@ -42,24 +43,21 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 def test_malformed_lines_are_named_or_skipped(tmp_path: Path) -> None:
     text = FACTS.encode() + b"only two\tfields\na\t\tb\na\tb\tc\td\n\xff\xfe\tb\tc\n"
     file = written(tmp_path, text)
-    with pytest.raises(FormatError) as error:
+    lines = (f"{file}:4: 2 fields", f"{file}:5: ", f"{file}:6: 4 fields", f"{file}:7: ")
+    with refuses(FormatError, "4 malformed lines", "empty field", "UTF-8", *lines):
         Graph.read(file)
-    message = str(error.value)
-    assert "4 malformed lines" in message
-    for number, why in ((4, "2 fields"), (5, "an empty field"), (6, "4 fields"), (7, "no UTF-8")):
-        assert f"{file}:{number}: " in message and why in message
     graph = Graph.read(file, skip=True)
     assert len(graph) == 3 and "4 malformed lines were left out" in graph.notes[0]
 
 
 def test_many_malformed_lines_are_counted_not_listed(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="and 40 more") as error:
+    with refuses(FormatError, "50 malformed lines", "and 40 more") as refusal:
         Graph.read(written(tmp_path, "broken\n" * 50))
-    assert len(str(error.value).splitlines()) == 12
+    assert len(str(refusal.value).splitlines()) == 12
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="cannot be read"):
+    with refuses(FormatError, tmp_path / "nothing.tsv"):
         Graph.read(tmp_path / "nothing.tsv")
 
 
@@ -67,7 +65,7 @@ def test_huge_entities_are_cut_and_it_is_said_once() -> None:
     graph = Graph([("hub", "has", f"{i:05}") for i in range(10_000)] + [("a", "b", "c")], most=5)
     assert [t.object for t in graph.of_entity("hub")] == [f"{i:05}" for i in range(5)]
     assert len(graph.notes) == 1 and "'hub' has 10,000" in graph.notes[0]
-    with pytest.raises(InputError, match="at least 1"):
+    with refuses(InputError, "at most 0"):
         Graph([], most=0)
 
 
@@ -79,19 +77,18 @@ def test_networkx_graphs() -> None:
     many = networkx.MultiDiGraph()
     many.add_edge("a", "b", key="likes")
     many.add_edge("a", "b", label="knows")
-    with pytest.raises(InputError, match="no attribute 'predicate'"):
+    with refuses(InputError, "'a' to 'b'", "'predicate'"):
         Graph.of(many)
     assert [t.predicate for t in Graph.of(many, predicate="label")] == ["knows", "likes"]
-    with pytest.raises(InputError, match="no directed edges"):
-        Graph.of(networkx.Graph([("a", "b")]))
-    with pytest.raises(InputError, match="no directed edges"):
-        Graph.of({"a": "b"})
+    for other in (networkx.Graph([("a", "b")]), {"a": "b"}):
+        with refuses(InputError, f"{type(other).__name__} has no directed edges"):
+            Graph.of(other)
 
 
 def test_names_are_lines_without_tabs() -> None:
     assert list(Graph([(" New\t York\n", "is", 7)])) == [("New York", "is", "7")]
     for wrong in [("a", "", "b"), ("a", "b"), ("a", "b", "\n")]:
-        with pytest.raises(InputError, match="is no triple"):
+        with refuses(InputError, wrong, "no triple"):
             Graph([wrong])
 
 

@@ -22,6 +22,7 @@ from regard.models.extensions.characters import (
     spellings,
 )
 from regard.training.run import train
+from tests.core.refusals import refuses
 from tests.decoding.small import tokenizer
 from tests.laws.zoo import ZOO, Specimen, close, collate
 from tests.models.extensions.shared import comes_back
@@ -164,5 +165,5 @@ def test_a_recipe_with_characters_learns(tmp_path: Path) -> None:
 
 def test_refusals() -> None:
     gpt = create("gpt", layers=1, width=16, heads=2, vocab_size=30, context=16)
-    with pytest.raises(ConfigError, match="tokenizer"):
+    with refuses(ConfigError, "tokenizer.json"):
         extend(gpt, "characters")

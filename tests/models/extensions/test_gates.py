@@ -17,6 +17,7 @@ from regard.models import create
 from regard.models.extensions import extend
 from regard.models.extensions.gates import GRU, Gates, Highway, Sigmoid
 from regard.training.run import train
+from tests.core.refusals import refuses
 from tests.laws.zoo import ATTENTIVE, STEPWISE, Specimen, close, collate
 from tests.models.extensions.shared import cached_is_uncached, comes_back
 from tests.training import small
@@ -139,6 +140,6 @@ def test_a_recipe_with_gates_learns(tmp_path: Path) -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ConfigError, match="nothing"):
+    with refuses(ConfigError, "LSTM", "both"):
         extend(create("lstm", vocab_size=20, width=16, layers=1), "gates")
     assert Gates.of({}).table() == {"place": "both", "kind": "sigmoid", "open": None}

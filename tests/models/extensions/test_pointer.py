@@ -21,6 +21,7 @@ from regard.models.extensions.pointer import band
 from regard.models.output import CHUNK, SoftTarget
 from regard.models.state import State, caches
 from regard.training.run import train
+from tests.core.refusals import refuses
 from tests.decoding.small import naive
 from tests.laws.zoo import MARKS, STEPWISE, VOCABULARY, ZOO, Reader, Specimen, close, collate
 from tests.models.extensions.shared import cached_is_uncached, comes_back
@@ -270,15 +271,15 @@ def test_refusals() -> None:
         return create("gpt", layers=1, width=16, heads=2, vocab_size=30, context=16, **more)
 
     for name in ("bert", "xlnet", "longformer", "characters"):
-        with pytest.raises(ConfigError, match="point"):
+        with refuses(ConfigError, "point", "gpt, llama"):
             extend(next(s for s in ZOO if s.name == name).fresh(), "pointer")
     from regard.models.gpt import GPT
 
-    with pytest.raises(ConfigError, match="classify"):
+    with refuses(ConfigError, "GPT", "classify"):
         extend(GPT(gpt().config, {"classify": 2}), "pointer")
     model = extend(gpt(), "pointer")
     tokens = torch.zeros(1, 3, dtype=torch.long)
-    with pytest.raises(InputError, match="start"):
+    with refuses(InputError, "model.start"):
         model(tokens, state=State(caches(model.blocks, 1, 8)))
-    with pytest.raises(ConfigError, match="smoothing"):
+    with refuses(ConfigError, "objective.smoothing=0"):
         model.output.softened(model(tokens)[0], tokens[0], SoftTarget(0.9, 0.1))

@@ -1,0 +1,22 @@
+"""What is refused is told by its class, and by the names that its message gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+Refusal = tuple[Any, ...]  # an error class, and what its message mentions
+
+
+@contextmanager
+def refuses(
+    error: type[BaseException] | tuple[type[BaseException], ...], *parts: object
+) -> Iterator[pytest.ExceptionInfo[Any]]:
+    """Whatever is done inside raises `error`, whose message mentions every part."""
+    with pytest.raises(error) as caught:
+        yield caught
+    message = str(caught.value)
+    assert [part for part in parts if str(part) not in message] == [], message
