@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from regard.data.examples import Example
 from regard.data.problems import Problems
@@ -32,18 +29,6 @@ def messages(path: Path | Sequence[Path], task: str, **options: Any) -> str:
     problems = Problems(keep=None)
     list(ExampleReader(path, task_named(task), ReaderOptions(**options), problems))
     return "\n".join(str(problem) for problem in problems.kept)
-
-
-@contextmanager
-def refuses(
-    error: type[BaseException] | tuple[type[BaseException], ...], *named: object
-) -> Iterator[None]:
-    """What is done inside raises this error, and its message names all of these."""
-    with pytest.raises(error) as caught:
-        yield
-    message = str(caught.value)
-    missing = [str(part) for part in named if str(part) not in message]
-    assert not missing, f"{missing} not in: {message}"
 
 
 def rows(*values: Any) -> str:

@@ -21,7 +21,7 @@ from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.models.gpt import GPT, GPTConfig
 from regard.tasks.tag import WORD, Entity
-from tests.files import refuses
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.world import World, texts
 

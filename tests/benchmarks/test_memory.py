@@ -10,7 +10,7 @@ from memory import measured, own
 from page import in_process
 
 from regard.training import run as runs
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.training.small import data, recipe
 
 

@@ -10,7 +10,7 @@ import pytest
 import results
 from pretraining_words import MEMORIES, beside_ngram, remembering
 
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 TOKENS = 1_200_000
 BUDGET = 1_196_032

@@ -22,8 +22,8 @@ from regard.tasks import read
 from regard.tasks.check import check as checked
 from regard.training.recipe import Recipe, make
 from tests.command import run as call
-from tests.core.refusals import refuses
 from tests.methods.preference.preferring import gpt, planted
+from tests.refusals import refuses
 from tests.tasks.judging import TOKENIZER, model_of, tokenizer, write
 from tests.tasks.tuning import stop as stop
 from tests.training.test_never_lost import bits, figures

@@ -12,7 +12,7 @@ from regard.core import files
 from regard.core.atomic_dir import check_place, workplace
 from regard.core.errors import FormatError, StorageError
 from regard.core.files import read_json, replacing, write_bytes, write_json, write_text
-from tests.core.refusals import refuses
+from tests.refusals import refuses
 
 MARKER = "marker.json"
 

@@ -16,7 +16,7 @@ import pytest
 
 from regard.core.errors import StorageError
 from regard.core.lock import RunLock
-from tests.core.refusals import refuses
+from tests.refusals import refuses
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """

@@ -10,7 +10,7 @@ import pytest
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.core.tables import from_table, without_none
-from tests.core.refusals import Refusal, refuses
+from tests.refusals import Refusal, refuses
 
 
 @dataclass(frozen=True)

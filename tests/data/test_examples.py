@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError
 from regard.core.errors import InputError, UnknownName
 from regard.data.examples import LabeledExample, Question
 from regard.data.problems import KINDS, FileLine, Problem, Problems
-from tests.core.refusals import refuses
+from tests.refusals import refuses
 
 
 def test_places_read_like_a_compilers() -> None:

@@ -23,7 +23,7 @@ from regard.data.prepare import PreparePlan, prepare
 from regard.data.sentences import sentences
 from regard.data.sources import SourceOptions
 from regard.data.splits import SplitShares
-from tests.core.refusals import Refusal, refuses
+from tests.refusals import Refusal, refuses
 
 from .conftest import ALL, CHINESE, ENGLISH, Make
 

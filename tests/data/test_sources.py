@@ -28,8 +28,8 @@ from regard.data.sources import (
     find,
     pairs,
 )
-from tests.core.refusals import Refusal, refuses
 from tests.files import Write
+from tests.refusals import Refusal, refuses
 
 TEXTS = ["one\ntwo", "  indented\n\tline", "naïve café", "中文。没有空格", 'a "quote", and, commas']
 

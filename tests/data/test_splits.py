@@ -12,7 +12,7 @@ from regard.data import sample
 from regard.data.chunks import Chunker, Chunking
 from regard.data.sample import Sample
 from regard.data.splits import TEST, TRAIN, VALID, SplitBounds, SplitShares, key, stretched
-from tests.core.refusals import Refusal, refuses
+from tests.refusals import Refusal, refuses
 
 END = 0
 

@@ -30,7 +30,7 @@ from regard.data.tags import (
 )
 from regard.data.tokenizer import Tokenizer, word_pieces
 from regard.data.vocabulary import train
-from tests.core.refusals import Refusal, refuses
+from tests.refusals import Refusal, refuses
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] new york ##er ##s likes a b c 你 好".split()
 CLS, SEP = PIECES.index("[CLS]"), PIECES.index("[SEP]")

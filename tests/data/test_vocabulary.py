@@ -21,7 +21,7 @@ from regard.data.special_tokens import SPELLINGS, special_of
 from regard.data.tokenizer import Tokenizer
 from regard.data.unigram import learn
 from regard.data.vocabulary import KINDS, RUN, WORD, train
-from tests.core.refusals import refuses
+from tests.refusals import refuses
 
 from .conftest import ALL, CHINESE, ENGLISH
 

@@ -25,8 +25,8 @@ from regard.data.windows import (
     trimmed,
 )
 from regard.models import FAMILIES as CARDS
-from tests.core.refusals import refuses
 from tests.data.windowing import collate, cut, encode, to_learn
+from tests.refusals import refuses
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] [BOS] a b c d e f q r ##x ' 你 好 世 界".split()
 PAD, _, CLS, SEP, BOS = range(5)

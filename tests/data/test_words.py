@@ -12,7 +12,7 @@ from regard.core.errors import ConfigError
 from regard.data.tokenizer import Tokenizer, word_pieces
 from regard.data.vocabulary import KINDS, train
 from regard.data.words import WordStarts, byte_alphabet, chinese_cutter, is_unspaced, text_of
-from tests.core.refusals import refuses
+from tests.refusals import refuses
 
 TEXT = "the tokenizers' words don't (always) begin, alas, where\nwe think: 1984 words."
 

@@ -14,9 +14,9 @@ from regard.decoding.beam import Beams, Rules, common, paper
 from regard.decoding.decode_state import reader_for
 from regard.models.gpt import GPT
 from regard.models.t5 import T5
-from tests.core.refusals import refuses
 from tests.decoding.small import ALL, SHORT, draw, from_scratch, speaker
 from tests.laws.zoo import GPT_SMALL, T5_SMALL, Specimen
+from tests.refusals import refuses
 
 END, WORDS, LIMIT = 2, 4, 4
 TINY = [

@@ -14,9 +14,9 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding.dialogue import Conversation, render, template_of
 from regard.decoding.options import DecodingOptions
 from regard.models.t5 import T5
-from tests.core.refusals import refuses
 from tests.decoding.small import talking, tokenizer
 from tests.laws.zoo import T5_SMALL, Specimen, everything
+from tests.refusals import refuses
 
 TEMPLATE = (
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] | trim }}{{ eos_token }}"

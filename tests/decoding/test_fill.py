@@ -20,10 +20,10 @@ from regard.models.bert import Bert
 from regard.models.longformer import Longformer
 from regard.models.t5 import T5
 from regard.models.xlnet import XLNet
-from tests.core.refusals import Refusal, refuses
 from tests.decoding.small import talking, tokenizer
 from tests.equal.reference import ours, scramble
 from tests.laws.zoo import BERT, LONG, T5_SMALL, XLNET, Specimen, everything
+from tests.refusals import Refusal, refuses
 
 TEXTS = ["The [MASK] sat on the ___.", "the dog ___"]
 CONFIGS: dict[str, tuple[Any, Any, str]] = {

@@ -15,9 +15,9 @@ from regard.decoding.prompts import Prompts
 from regard.models.bert import Bert, BertConfig
 from regard.models.longformer import Longformer
 from regard.models.xlnet import XLNet
-from tests.core.refusals import Refusal, refuses
 from tests.decoding.small import SHORT, draw, speaker, talking, tokenizer
 from tests.laws.zoo import BERT, LONG, T5_SMALL, XLNET
+from tests.refusals import Refusal, refuses
 
 
 def test_an_empty_prompt_begins_a_text() -> None:

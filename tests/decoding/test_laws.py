@@ -10,9 +10,9 @@ from regard.core.errors import InputError
 from regard.decoding import generate
 from regard.decoding.decode_state import Recomputing, reader_for
 from regard.models.transformer_xl import TransformerXL
-from tests.core.refusals import refuses
 from tests.decoding.small import ALL, SHORT, draw, from_scratch, naive, score, speaker
 from tests.laws.zoo import XL, Specimen, model_of
+from tests.refusals import refuses
 
 PROMPTS = [draw(5, 1), draw(9, 2), draw(1, 3), draw(9, 4)]
 

@@ -12,9 +12,9 @@ from regard.core.errors import ConfigError, InputError
 from regard.decoding import generate, stream
 from regard.decoding.generation import Generation
 from regard.decoding.pieces import WINDOW, StopWords, TextStreamer, TokenStream
-from tests.core.refusals import refuses
 from tests.decoding.small import SHORT, TEXT, model_of, talking, tokenizer
 from tests.laws.zoo import few
+from tests.refusals import refuses
 
 KINDS = ("bytes-bpe", "bytes", "bpe", "wordpiece", "unigram", "words", "characters")
 HARD = "👩‍👩‍👧‍👦 naïve 猫坐在垫子上，🇨🇳! The cat's mat 🤖 🦜鳥"

@@ -17,8 +17,8 @@ from regard.evaluation.likelihood import LikelihoodRequest, Scorer, score
 from regard.models.gpt import GPT
 from tests.decoding.small import ALL, talking, tokenizer
 from tests.evaluation.likelihoods import directly, speaking
-from tests.files import refuses
 from tests.laws.zoo import ZOO, Specimen
+from tests.refusals import refuses
 
 CONTEXTS = ["The cat sat", "The ca", "The cat sat on the mat. It's not the dog that did it, ", "猫"]
 ENDS = [" on the mat", "t sat", "42 times!", "坐在垫子上。"]

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from regard.core.errors import ConfigError, FormatError, InputError
 from regard.evaluation.ngram import Ngram, discounts
-from tests.files import refuses
+from tests.refusals import refuses
 
 END, A, B, C, D = range(5)
 TEXT = [[A, B], [A, B, C], [C, C, C], [A, B, C]]

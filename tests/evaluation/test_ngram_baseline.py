@@ -16,7 +16,7 @@ from regard.data.corpus import Corpus, CorpusWriter, write_marker
 from regard.evaluation import ngram_baseline as study
 from regard.evaluation.ngram import Ngram
 from tests.command import Result, run
-from tests.files import refuses
+from tests.refusals import refuses
 
 END = 0
 

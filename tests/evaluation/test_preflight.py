@@ -19,8 +19,8 @@ from regard.tasks import task as task_named
 from regard.tasks.base import Prediction
 from regard.tasks.classify import NONE
 from tests.evaluation.test_page import Page
-from tests.files import refuses
 from tests.metrics.kinds import KINDS
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.world import World, rows, texts
 

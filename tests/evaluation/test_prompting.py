@@ -34,8 +34,9 @@ from regard.tasks.choose import lowered
 from tests.command import run as called
 from tests.decoding.small import talking
 from tests.evaluation.likelihoods import directly, speaking
-from tests.files import Write, refuses
+from tests.files import Write
 from tests.laws.zoo import ZOO
+from tests.refusals import refuses
 
 # -- shots
 

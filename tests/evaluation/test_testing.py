@@ -21,8 +21,8 @@ from regard.metrics.text import language_of
 from regard.tasks import task
 from regard.training.run import train
 from tests.evaluation.test_page import Page
-from tests.files import refuses
 from tests.metrics.kinds import compare
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.world import conll, rows, sides
 from tests.training import small

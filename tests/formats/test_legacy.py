@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from regard.core.errors import FormatError
 from regard.formats.legacy import convert
-from tests.files import refuses
+from tests.refusals import refuses
 
 
 def weights() -> dict[str, torch.Tensor]:

@@ -21,8 +21,8 @@ from regard.core.errors import FormatError, RegardError
 from regard.formats import directory as exchange
 from regard.formats.directory import describe, save
 from regard.models.base import EncoderDecoder
-from tests.files import refuses
 from tests.formats.conftest import COMMON, SIZES, Directory
+from tests.refusals import refuses
 
 Copy = Callable[[str], Directory]
 

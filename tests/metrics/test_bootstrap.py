@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from regard.core.errors import ConfigError, InputError
 from regard.metrics.base import mean
 from regard.metrics.bootstrap import between, counts, intervals, mean_interval, values
-from tests.files import refuses
 from tests.metrics.kinds import measured
+from tests.refusals import refuses
 
 
 def test_a_resample_draws_as_many_examples_as_there_are():

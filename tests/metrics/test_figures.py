@@ -21,8 +21,8 @@ from regard.metrics.figures import calibration
 from regard.metrics.labels import Classification, TaggingMetric
 from regard.metrics.numbers import bits_per_byte, perplexity
 from regard.metrics.text import AnyScriptTokenizer
-from tests.files import refuses
 from tests.metrics.kinds import KINDS, each, figures_of, measured, summarize
+from tests.refusals import refuses
 
 sklearn = pytest.importorskip("sklearn.metrics")
 pytest.importorskip("seqeval")

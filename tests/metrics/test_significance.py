@@ -11,8 +11,8 @@ import pytest
 
 from regard.core.errors import InputError
 from regard.metrics.significance import mcnemar, randomisation, swaps
-from tests.files import refuses
 from tests.metrics.kinds import compare, figures_of, measured
+from tests.refusals import refuses
 
 stats = pytest.importorskip("scipy.stats")
 pytest.importorskip("sklearn")

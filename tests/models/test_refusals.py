@@ -8,7 +8,7 @@ import torch
 from regard.core.errors import InputError
 from regard.models import create
 from regard.models.longformer import places
-from tests.core.refusals import refuses
+from tests.refusals import refuses
 
 SMALL = {"vocab_size": 50, "width": 16, "layers": 1, "heads": 2, "ffn_size": 24}
 

@@ -19,7 +19,6 @@ from regard.data.corpus import Corpus
 from regard.models import FAMILIES
 from regard.objectives.base import Loss
 from regard.objectives.causal import CausalObjective, ChunkTiling, ring
-from tests.core.refusals import refuses
 from tests.objectives.rules import (
     few,
     make,
@@ -31,6 +30,7 @@ from tests.objectives.small import (
     random_documents,
     text_corpus,
 )
+from tests.refusals import refuses
 
 READERS = ["gpt", "lstm", "longformer-characters", "transformer-xl", "xlnet", "bert"]
 

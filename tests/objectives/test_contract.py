@@ -22,7 +22,6 @@ from regard.training.loop import Batches, Loop
 from regard.training.optimizer import optimizer
 from regard.training.parallel import ProcessGroup, SingleProcess
 from regard.training.train_module import TrainModule
-from tests.core.refusals import refuses
 from tests.objectives.rules import (
     SHAPES,
     check_learning,
@@ -40,6 +39,7 @@ from tests.objectives.small import (
     random_documents,
     text_corpus,
 )
+from tests.refusals import refuses
 
 WORDS = [[[i] * 28] for i in range(FIRST, LAST)]  # a document says one word, again and again
 

@@ -14,7 +14,6 @@ from regard.core.seeding import keyed
 from regard.data.corpus import Corpus, Special
 from regard.objectives.base import Loss
 from regard.objectives.masked import Mask, Masked, MaskedOptions, seldom
-from tests.core.refusals import refuses
 from tests.objectives.rules import tiny
 from tests.objectives.sentences_corpus import batch_of, numbered_corpus, numbers, spoken_corpus
 from tests.objectives.small import (
@@ -26,6 +25,7 @@ from tests.objectives.small import (
     random_documents,
     write_corpus,
 )
+from tests.refusals import refuses
 
 CLS, SEP, MASK, UNKNOWN = 4, 5, 6, 2
 

@@ -19,7 +19,6 @@ from regard.objectives.masked import Masked
 from regard.objectives.mixture import Mixture
 from regard.objectives.pairs import Pairs
 from regard.objectives.span import SpanCorruption
-from tests.core.refusals import refuses
 from tests.objectives.rules import (
     check_learning,
     check_micro_batches,
@@ -36,6 +35,7 @@ from tests.objectives.small import (
     text_corpus,
     write_corpus,
 )
+from tests.refusals import refuses
 
 CAUSAL_PREFIX = [
     {"objective": "causal", "share": 3},

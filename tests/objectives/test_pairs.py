@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from regard.core.errors import ConfigError, FormatError
 from regard.data.corpus import Corpus
 from regard.objectives.pairs import Pairs, fit
-from tests.core.refusals import refuses
 from tests.objectives.rules import (
     few,
     make,
@@ -31,6 +30,7 @@ from tests.objectives.small import (
     random_documents,
     text_corpus,
 )
+from tests.refusals import refuses
 
 
 def pairs(count: int, words: tuple[int, int] = (0, 9), seed: int = 0) -> list[list[list[int]]]:

@@ -15,7 +15,6 @@ from regard.data.corpus import Corpus
 from regard.models import create
 from regard.objectives.base import Sample
 from regard.objectives.permuted import Permuted, PermutedOptions, Stream, orders, split
-from tests.core.refusals import refuses
 from tests.objectives.sentences_corpus import (
     numbered_corpus,
     numbers,
@@ -23,6 +22,7 @@ from tests.objectives.sentences_corpus import (
     spoken_corpus,
 )
 from tests.objectives.small import FIRST, LAST, VOCABULARY, random_documents
+from tests.refusals import refuses
 
 CLS, SEP = 4, 5
 

@@ -15,11 +15,11 @@ from regard.data.corpus import Corpus
 from regard.models import create
 from regard.models.state import State
 from regard.objectives.base import Batch
-from tests.core.refusals import refuses
 from tests.objectives.rules import check_learning
 from tests.objectives.sentences_corpus import batch_of, spoken_corpus
 from tests.objectives.small import FIRST, LAST, random_documents
 from tests.objectives.test_permuted import permuted, tiny
+from tests.refusals import refuses
 
 
 @pytest.fixture(scope="module")

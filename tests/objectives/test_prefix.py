@@ -17,7 +17,6 @@ from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import Corpus
 from regard.objectives.causal import CausalObjective, ChunkTiling
 from regard.objectives.prefix import Prefix
-from tests.core.refusals import refuses
 from tests.objectives.rules import (
     few,
     make,
@@ -25,6 +24,7 @@ from tests.objectives.rules import (
     totals,
 )
 from tests.objectives.small import random_documents, text_corpus
+from tests.refusals import refuses
 
 
 @pytest.fixture(scope="module")

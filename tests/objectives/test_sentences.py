@@ -15,7 +15,6 @@ from regard.data.corpus import Corpus
 from regard.objectives import sentences
 from regard.objectives.base import Loss, Sample
 from regard.objectives.sentences import SentencePass, Sentences, SentencesOptions, cut, uniform
-from tests.core.refusals import refuses
 from tests.objectives.rules import tiny
 from tests.objectives.sentences_corpus import (
     batch_of,
@@ -25,6 +24,7 @@ from tests.objectives.sentences_corpus import (
     spoken_corpus,
 )
 from tests.objectives.small import FIRST, random_documents
+from tests.refusals import refuses
 
 CLS, SEP = 4, 5
 

@@ -14,7 +14,7 @@ from regard.core.errors import ConfigError, UnknownName
 from regard.models import output
 from regard.models.output import Output, SoftTarget
 from regard.objectives.smoothing import KINDS, entropy, smoothing
-from tests.core.refusals import Refusal, refuses
+from tests.refusals import Refusal, refuses
 
 WORDS, WIDTH, ROWS, PAD = 29, 16, 13, 2
 

@@ -25,7 +25,6 @@ from regard.objectives.span import (
     noise_mask,
     raw_length,
 )
-from tests.core.refusals import refuses
 from tests.objectives.rules import (
     few,
     make,
@@ -39,6 +38,7 @@ from tests.objectives.small import (
     text_corpus,
     write_corpus,
 )
+from tests.refusals import refuses
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.core.errors import InputError
 from regard.report.heatmap import LONGEST, PLAIN_SHADES, SHADES, blocks, heat_map, label, width
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 SVG = "{http://www.w3.org/2000/svg}"
 WEIGHTS = [[1.0, 0.0], [0.25, 0.75]]

@@ -8,7 +8,7 @@ import pytest
 
 from regard.report import pages
 from regard.report.pages import embedded, lines, rendered, words
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
 SIGNS = {"mean", "rolled", "cell", "language", "language_hint"}  # not words of it

@@ -30,7 +30,7 @@ from regard.tasks.answer_objective import AnswerObjective, AnswerOptions, Window
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.task_tokens import extended
 from tests.data.windowing import collate, to_learn
-from tests.files import refuses
+from tests.refusals import refuses
 from tests.tasks.answers import (
     FAMILIES,
     PAD,

@@ -46,7 +46,8 @@ from regard.tasks.corpus import divide
 from regard.tasks.text_forms import LabelWords
 from regard.training.recipe import Recipe, make, replaced
 from regard.training.run import train
-from tests.files import refuses, rows
+from tests.files import rows
+from tests.refusals import refuses
 
 WORDS = "red blue green black white cat dog fish bird horse".split()
 EXTRA = """good bad text pair premise hypothesis question context choice1 choice2 sentence1

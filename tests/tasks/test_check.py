@@ -14,7 +14,8 @@ from regard.data.examples import fingerprint
 from regard.data.readers import ReaderOptions
 from regard.tasks.check import CheckReport, check
 from tests.command import Result, run
-from tests.files import Write, refuses, rows
+from tests.files import Write, rows
+from tests.refusals import refuses
 
 
 def call(*arguments: object) -> Result:

@@ -19,7 +19,7 @@ from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.tasks.choose import ASKED, Choose
-from tests.files import refuses
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.judging import (
     CLS,

@@ -23,8 +23,8 @@ from regard.models import FAMILIES as CARDS
 from regard.objectives.base import Loss
 from regard.tasks.classify import Classify, moments
 from regard.tasks.corpus import TaskCorpus
-from tests.files import refuses
 from tests.objectives.rules import few, same
+from tests.refusals import refuses
 from tests.tasks.judging import (
     CLS,
     END,

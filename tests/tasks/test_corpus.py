@@ -25,7 +25,7 @@ from regard.tasks.corpus import (
     tokenizer_of,
 )
 from regard.training.recipe import Recipe, replaced
-from tests.files import refuses
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 

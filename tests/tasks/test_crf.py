@@ -15,7 +15,7 @@ from regard.core.errors import InputError
 from regard.core.seeding import keyed
 from regard.data.tags import entities, labels, legal, problems, write
 from regard.tasks.crf import CRF, AllowedTransitions, allowed
-from tests.files import refuses
+from tests.refusals import refuses
 
 TAGS = 3
 

@@ -23,7 +23,7 @@ from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
 from regard.tasks.inference import said_of
 from regard.tasks.tag_objective import Tag
-from tests.files import refuses
+from tests.refusals import refuses
 from tests.tasks import judging, tagging
 from tests.tasks.judging import CLS, ID, SEP, build, examples, ids, model_of
 

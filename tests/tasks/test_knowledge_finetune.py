@@ -18,7 +18,7 @@ from regard.methods.finetune.run import finetune
 from regard.methods.runs import data_for
 from regard.training.build import resolved
 from regard.training.resolve import MachineFacts
-from tests.files import refuses
+from tests.refusals import refuses
 from tests.tasks import tuning
 
 FACTS = [("film", "of", "warm"), ("plot", "of", "cold"), ("actor", "of", "film")]

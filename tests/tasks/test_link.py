@@ -17,8 +17,8 @@ from regard.methods.finetune.run import finetune
 from regard.methods.options import DistillOptions
 from regard.tasks import read
 from regard.tasks.link import EntityCandidate, Linking, Mention, candidates_in
-from tests.files import refuses
 from tests.methods.distill import distilling
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.tuning import OTHERS
 from tests.tasks.tuning import stop as stop

@@ -21,8 +21,8 @@ from regard.methods.options import DistillOptions
 from regard.tasks import read, task
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.multilabel import LabelSets, Multilabel, MultiLabelExample, MultilabelOptions
-from tests.files import refuses
 from tests.methods.distill import distilling
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 

@@ -20,7 +20,8 @@ from regard.data.problems import FileLine, Problems
 from regard.data.readers import ExampleReader
 from regard.tasks import read
 from regard.tasks import task as task_named
-from tests.files import Write, messages, refuses, rows, seen
+from tests.files import Write, messages, rows, seen
+from tests.refusals import refuses
 
 # -- tags
 

@@ -28,7 +28,7 @@ from regard.tasks.spans import (
     tune,
 )
 from tests.data.windowing import collate, cut, replies, text_of
-from tests.files import refuses
+from tests.refusals import refuses
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] a b c d e f q r 你 好".split()
 PAD, _, CLS, SEP = range(4)

@@ -39,8 +39,8 @@ from regard.tasks.tag_objective import Tag
 from regard.training.parallel import ProcessGroup
 from regard.training.train_module import TrainModule, validate
 from tests.equal.reference import ours, scramble
-from tests.files import refuses
 from tests.objectives.rules import check_micro_batches, few
+from tests.refusals import refuses
 from tests.tasks.tagging import (
     CLS,
     FAMILIES,

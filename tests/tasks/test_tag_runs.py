@@ -22,7 +22,7 @@ from regard.methods.finetune.run import finetune
 from regard.models.bert import Bert, BertConfig
 from regard.training.recipe import Recipe
 from tests.command import run as called
-from tests.files import refuses
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.tagging import KINDS, SIZE, conll, pieces, sentences, tagged, whole
 

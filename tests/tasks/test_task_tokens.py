@@ -28,7 +28,7 @@ from regard.tasks.tag_objective import Tag
 from regard.tasks.task_tokens import extended, grown, marked
 from regard.training.build import model_for, outline
 from regard.training.recipe import make
-from tests.files import refuses
+from tests.refusals import refuses
 
 transformers.logging.set_verbosity_error()
 

@@ -24,7 +24,7 @@ from regard.tasks import TASKS, read, task
 from regard.tasks.check import check
 from regard.tasks.link import EntityCandidate, Mention
 from regard.tasks.multilabel import MultiLabelExample
-from tests.files import refuses
+from tests.refusals import refuses
 
 PARIS = (EntityCandidate("Paris", "a city"), EntityCandidate("Paris Hilton", "a person"))
 EXAMPLES: dict[str, list[Example]] = {

@@ -23,7 +23,7 @@ from regard.tasks import task as task_named
 from regard.tasks.choose import lowered
 from regard.tasks.templates import Template
 from tests.decoding.small import talking
-from tests.files import refuses
+from tests.refusals import refuses
 
 
 @pytest.mark.parametrize(

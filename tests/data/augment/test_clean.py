@@ -15,7 +15,7 @@ from regard.data.examples import (
     TaggedExample,
     TextPair,
 )
-from tests.core.refusals import refuses
+from tests.refusals import refuses
 
 
 @pytest.mark.parametrize(

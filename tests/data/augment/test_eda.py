@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from regard.core.errors import ConfigError
 from regard.data.augment import eda
 from regard.data.augment.words import split
-from tests.core.refusals import refuses
 from tests.laws.zoo import few
 from tests.methods.augment.small import Dice
+from tests.refusals import refuses
 
 KNOWN = {
     "film": ("movie", "motion picture"),

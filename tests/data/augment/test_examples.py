@@ -25,9 +25,9 @@ from regard.data.examples import (
 )
 from regard.data.tags import entities, problems, repair, write
 from regard.methods.augment.processes import augmented
-from tests.core.refusals import Refusal, refuses
 from tests.laws.zoo import few
 from tests.methods.augment.small import listed
+from tests.refusals import Refusal, refuses
 
 FILM = LabeledExample("The good film was a very good one, said Anna.", label="praise", id="r1")
 KINDS = st.sampled_from(["O", "O", "O", "PER", "PER PER", "LOC", "LOC LOC LOC"])

@@ -17,8 +17,8 @@ from regard.data.augment.thesaurus import (
     open_thesaurus,
 )
 from regard.data.augment.words import is_one_word
-from tests.core.refusals import refuses
 from tests.methods.augment.small import listed, wordnet
+from tests.refusals import refuses
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from regard.core.errors import ConfigError, UnknownName
 from regard.data.augment.words import WordUnit, closed, in_case, is_one_word, split, whole
 from regard.data.words import chinese_cutter
-from tests.core.refusals import refuses
 from tests.laws.zoo import few
+from tests.refusals import refuses
 
 CHINESE = "我喜欢自然语言处理，很有趣。"
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from regard.core.errors import FormatError, InputError
 from regard.data.knowledge.graph import Graph, LongestMatcher, Match, Triple, split
-from tests.core.refusals import refuses
 from tests.laws.zoo import few
+from tests.refusals import refuses
 
 FACTS = "Beijing\tcapital\tChina\nBeijing\tis_a\tCity\nTim Cook\tCEO\tApple\n"
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from regard.core.errors import InputError
 from regard.data.knowledge.graph import Graph
 from regard.data.knowledge.tree import FlatTree, KnowledgeTree, Node
-from tests.core.refusals import refuses
 from tests.laws.zoo import few
+from tests.refusals import refuses
 
 PAPER = Graph(
     [("Tim Cook", "CEO", "Apple"), ("Beijing", "capital", "China"), ("Beijing", "is_a", "City")]

@@ -30,7 +30,7 @@ from regard.lab.claims.engine.rules import (
 )
 from regard.lab.claims.engine.run import run, setting
 from regard.lab.claims.engine.texts import ciphers, numerals, spelled
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 QUICK = ("scaling", "path-length", "accumulation", "in-context", "window", "evaluation-speed")
 TINY = 0.004  # of the usual steps

@@ -7,7 +7,7 @@ import pytest
 from regard.lab.claims.engine.page import NAME
 from regard.lab.claims.engine.run import FACTS
 from scripts import gallery as script
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 
 def write(file, text=""):

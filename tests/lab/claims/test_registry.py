@@ -14,7 +14,7 @@ from regard.lab.claims.engine import cache, experiment, finetuning, run, texts
 from regard.lab.claims.engine.claim import ClaimCell
 from regard.lab.claims.engine.experiment import FollowedExperiment, Workspace
 from regard.lab.claims.engine.finetuning import GPT
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 
 def test_every_file_of_code_belongs_to_a_claim() -> None:

@@ -20,7 +20,7 @@ from regard.lab.claims.engine.finetuning import FinetunedExperiment, PretrainedS
 from regard.lab.claims.engine.rules import NOT, REPRODUCED, UNDECIDED
 from regard.lab.claims.engine.run import run
 from regard.objectives import masked
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.tasks.tuning import stop
 
 __all__ = ["stop"]  # a fixture

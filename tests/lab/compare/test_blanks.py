@@ -18,8 +18,8 @@ from regard.lab.compare.pairs import (
     swapped_tokens,
 )
 from regard.models import create
-from tests.methods.refusals import refuses
 from tests.objectives.small import SPECIAL, VOCABULARY
+from tests.refusals import refuses
 from tests.training import small
 
 SHAPE = {"layers": 2, "width": 16, "heads": 2, "ffn_size": 32, "vocab_size": VOCABULARY}

@@ -25,7 +25,7 @@ from regard.lab.compare.comparison import (
 from regard.lab.compare.display import cells
 from regard.lab.compare.lineup import ModelBudget, lineup
 from regard.lab.compare.report import write_report
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 
 def plan(*sources: str, **changes) -> ComparisonPlan:

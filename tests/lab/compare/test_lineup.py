@@ -5,7 +5,7 @@ import pytest
 from regard.core.errors import ConfigError, UnknownName
 from regard.lab.compare.lineup import LineupEntry, ModelBudget, lineup
 from regard.lab.compare.planning import planned
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 
 def test_by_default_one_of_each_family():

@@ -21,7 +21,7 @@ from regard.lab.compare.comparison import (
 from regard.lab.compare.lineup import ModelBudget, lineup
 from regard.lab.compare.report import write_report
 from regard.lab.compare.verdict import KEPT
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 BUDGET = 6000  # tokens
 

@@ -21,7 +21,7 @@ from regard.lab.draw.kernel_regression import (
     weights,
 )
 from tests.attention.naive import close, few, numbers
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 bandwidths = st.sampled_from([1e-3, 0.05, 0.3, 1.0, 7.0, 1e4])
 sizes = st.tuples(st.integers(1, 6), st.integers(1, 9), st.integers(1, 3))  # queries, keys, width

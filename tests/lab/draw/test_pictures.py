@@ -29,7 +29,7 @@ from regard.report.letters import dots
 from regard.training.hardware import step_flops
 from regard.training.schedule import schedule
 from tests.command import run as called
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 MODELS = ("bert-tiny", "gpt2", "t5-small", "transformer-base", "xlnet-base", "longformer-base-4096")
 

@@ -25,7 +25,7 @@ from regard.models.state import State
 from tests.decoding.small import draw
 from tests.lab.look.small import informed, recorded, speaking
 from tests.laws.zoo import VOCABULARY, ZOO, Specimen
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 SENTENCE = "The cat sat on the mat."
 CLOSE = 2e-6

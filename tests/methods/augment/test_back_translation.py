@@ -15,7 +15,7 @@ from regard.evaluation.text_predictor import TextPredictor
 from regard.methods.augment.back_translation import BackTranslator, respaced
 from regard.methods.augment.processes import build
 from tests.methods.augment.small import fates, translator
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 TEXT = " the film was dull.  A plot was warm!\n"
 

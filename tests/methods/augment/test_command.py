@@ -16,7 +16,7 @@ from regard.methods.augment.run import WIDTH, around
 from regard.tasks import read
 from tests.command import run as called
 from tests.methods.augment.small import fates, listed, translator, wordnet
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.world import World
 

@@ -25,7 +25,7 @@ from regard.training.data import BuiltData
 from regard.training.recipe import Recipe, replaced
 from regard.training.resolve import MachineFacts
 from tests.methods.augment.small import listed
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.tasks import judging, tagging, tuning
 from tests.tasks.tuning import stop as stop
 from tests.training.test_never_lost import bits

@@ -18,7 +18,7 @@ from regard.decoding import fill
 from regard.methods.augment.masked import MaskedAugmenter
 from regard.methods.augment.processes import build
 from tests.methods.augment.small import translator
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.world import World
 

@@ -14,7 +14,7 @@ from regard.core.errors import ConfigError
 from regard.methods.distill import losses as losses
 from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
 from regard.models.output import Output
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 
 def test_divergence_by_hand() -> None:

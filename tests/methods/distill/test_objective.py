@@ -22,8 +22,8 @@ from regard.objectives.reading import read_on
 from regard.training.train_module import checkpoint_blocks
 from tests.methods.distill.teaching import ABLE, ALL, FAMILIES, first_batch, labeled, teach, values
 from tests.methods.distill.teaching import corpora as corpora  # a fixture
-from tests.methods.refusals import refuses
 from tests.objectives.rules import check_micro_batches, make, same, tiny
+from tests.refusals import refuses
 from tests.tasks.judging import batch_of, model_of
 
 # --- both models are asked alike -----------------------------------------------------------------

@@ -14,8 +14,8 @@ from regard.methods.distill.teacher import mapped
 from regard.models.extensions import extend
 from tests.methods.distill.teaching import TASKS, first_batch, labeled, teach, values
 from tests.methods.distill.teaching import corpora as corpora  # a fixture
-from tests.methods.refusals import refuses
 from tests.objectives.rules import make, tiny
+from tests.refusals import refuses
 from tests.tasks.judging import TOKENIZER, examples, model_of, tokenizer
 
 

@@ -24,8 +24,8 @@ from tests.methods.distill.distilling import masked as masked
 from tests.methods.distill.distilling import quick, task
 from tests.methods.distill.distilling import text as text
 from tests.methods.distill.distilling import translator as translator
-from tests.methods.refusals import refuses
 from tests.objectives.rules import tiny
+from tests.refusals import refuses
 from tests.tasks.tuning import bert, model, tokenizer
 
 

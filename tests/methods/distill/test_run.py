@@ -28,7 +28,7 @@ from tests.methods.distill.distilling import masked as masked
 from tests.methods.distill.distilling import quick, recipes_of, task
 from tests.methods.distill.distilling import text as text
 from tests.methods.distill.distilling import translator as translator
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.tasks.tuning import reviews, write
 from tests.tasks.tuning import stop as stop  # a fixture
 from tests.training.small import recipe as text_recipe

@@ -13,8 +13,8 @@ from regard.core.errors import RegardError
 from regard.formats.directory import save
 from regard.methods.distill.student import make_student, shape_of, spread, student_of
 from regard.models import create, family_of
-from tests.methods.refusals import refuses
 from tests.objectives.rules import tiny
+from tests.refusals import refuses
 
 
 def test_which_layers_a_student_begins_with() -> None:

@@ -27,7 +27,7 @@ from regard.methods.finetune.multi_stage import FinetuneOptions
 from regard.models import FAMILIES
 from regard.models.gpt import GPT, GPTConfig
 from regard.training.schedule import schedule
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.tasks import tuning
 
 STAGES = FinetuneOptions(adapt="4 steps")

@@ -28,7 +28,7 @@ from regard.tasks.corpus import labeled_data
 from regard.training import run as runs
 from regard.training.loop import Loop
 from regard.training.recipe import ExamplesConfig, Recipe, make
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 from tests.training.test_never_lost import bits, figures

@@ -35,7 +35,7 @@ from tests.methods.preference.preferring import (
     spoken,
     words,
 )
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.tasks.judging import END, PAD, learn, model_of, tokenizer
 
 

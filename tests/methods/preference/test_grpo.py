@@ -35,8 +35,8 @@ from tests.methods.preference.preferring import (
     parts_equal_the_whole,
     words,
 )
-from tests.methods.refusals import refuses
 from tests.objectives.rules import SHAPES, tiny
+from tests.refusals import refuses
 from tests.tasks.judging import END, TOKENIZER
 
 SPECIAL = special_of(TOKENIZER, "this")

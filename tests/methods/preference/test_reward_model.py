@@ -23,7 +23,7 @@ from tests.methods.preference.preferring import (
     planted,
     words,
 )
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.tasks.judging import END, learn, model_of, said
 
 HEAD = {"choose": 1}

@@ -17,7 +17,7 @@ from regard.formats.directory import save
 from regard.methods.probe import experiment
 from regard.methods.probe.plan import ProbePlan
 from tests.methods.probe.small import PIECES, loaded
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 FAST = ["--epochs", "6", "--seeds", "2", "--quiet"]
 

@@ -26,7 +26,7 @@ from regard.methods.probe.heads import (
 from regard.methods.probe.reader import StateReader
 from regard.methods.probe.trees import DependencyTree
 from tests.methods.probe.small import FAMILIES, SENTENCES, loaded, tree
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 ATTENTIVE = [family for family in FAMILIES if family != "lstm"]
 

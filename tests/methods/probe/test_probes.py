@@ -26,7 +26,7 @@ from regard.methods.probe.probes import (
     scores,
 )
 from regard.methods.probe.states import States
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 WIDTH, ITEMS, EACH = 8, 120, 4
 LINEAR = ProbeKind()

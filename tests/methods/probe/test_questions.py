@@ -13,7 +13,7 @@ from regard.methods.probe.questions import Frozen, ProbeQuestion, question
 from regard.methods.probe.tree_scores import baselines
 from tests.methods.probe.small import loaded, tree
 from tests.methods.probe.test_tasks import conll
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 CHAIN, STAR = (1, 2, 3, -1), (-1, 0, 0, 0)
 

@@ -20,7 +20,7 @@ from regard.methods.probe.states import chosen_layers, digest, states_of, untrai
 from regard.models.extensions import extend
 from regard.tasks.inference import by_tokens
 from tests.methods.probe.small import FAMILIES, SENTENCES, WORDS, loaded
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 CUT = {"unhappy": ["un", "##happ", "##y"], "goodness": ["good", "##ness"], "films": ["film", "##s"],
        "unhappyness": ["un", "##happ", "##y", "##ness"]}  # fmt: skip

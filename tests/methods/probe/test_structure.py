@@ -41,7 +41,7 @@ from regard.methods.probe.tree_scores import (
 from regard.methods.probe.trees import DependencyTree, read_trees
 from tests.laws.zoo import few
 from tests.methods.probe.small import tree
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 SEVEN = tree((1, -1, 1, 4, 2, 4, 5))
 

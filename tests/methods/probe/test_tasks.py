@@ -27,7 +27,7 @@ from regard.methods.probe.automatic import (
 )
 from regard.methods.probe.tasks import SAME, ProbeFileOptions, task_of_files
 from tests.methods.probe.small import WORDS, tokenizer
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 
 # -- files
 

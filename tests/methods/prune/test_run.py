@@ -33,7 +33,7 @@ from regard.models.extensions.pruned import networks_of, remaining, sites
 from regard.training.recipe import make
 from regard.training.run import train
 from tests.laws.zoo import ATTENTIVE, Specimen, close, collate
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.world import World
 from tests.training import small

@@ -16,7 +16,7 @@ from regard.cli.main import main
 from regard.core.errors import ConfigError, InputError
 from regard.methods.quantize.calibrate import TEXTS, InputSquares, cut, texts_of
 from regard.methods.quantize.run import Plan, quantize
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.world import World
 

@@ -19,7 +19,7 @@ from regard.methods.finetune.run import finetune
 from regard.methods.quantize.run import Plan, quantize
 from regard.methods.smaller import share_kept
 from regard.models import create
-from tests.methods.refusals import refuses
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.world import World
 

@@ -22,10 +22,10 @@ from regard.models.extensions.characters import (
     spellings,
 )
 from regard.training.run import train
-from tests.core.refusals import refuses
 from tests.decoding.small import tokenizer
 from tests.laws.zoo import ZOO, Specimen, close, collate
 from tests.models.extensions.shared import comes_back
+from tests.refusals import refuses
 from tests.training import small
 
 networks = pytest.mark.parametrize("network", ["gru", "conv"])

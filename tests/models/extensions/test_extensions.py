@@ -10,9 +10,9 @@ from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.formats.directory import describe, save
 from regard.models import create
 from regard.models.extensions import EXTENSIONS, extend, extension
-from tests.core.refusals import refuses
 from tests.decoding.small import tokenizer
 from tests.laws.zoo import ZOO
+from tests.refusals import refuses
 
 
 def gpt():

@@ -17,9 +17,9 @@ from regard.models import create
 from regard.models.extensions import extend
 from regard.models.extensions.gates import GRU, Gates, Highway, Sigmoid
 from regard.training.run import train
-from tests.core.refusals import refuses
 from tests.laws.zoo import ATTENTIVE, STEPWISE, Specimen, close, collate
 from tests.models.extensions.shared import cached_is_uncached, comes_back
+from tests.refusals import refuses
 from tests.training import small
 
 each = pytest.mark.parametrize("specimen", ATTENTIVE, ids=str)

@@ -30,8 +30,8 @@ from regard.models.extensions.guide import (
 )
 from regard.models.extensions.tree_knowledge import Knowledge
 from regard.models.gpt import GPT
-from tests.core.refusals import Refusal, refuses
 from tests.laws.zoo import GPT_SMALL, VOCABULARY, Specimen, close, model_of
+from tests.refusals import Refusal, refuses
 from tests.tasks.knowledge_reading import ENCODERS, batch, read, tree
 
 each = pytest.mark.parametrize("specimen", ENCODERS, ids=str)

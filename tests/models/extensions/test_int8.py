@@ -26,10 +26,10 @@ from regard.models.extensions import extend
 from regard.models.extensions import small as small_numbers
 from regard.models.extensions.small import SmallEmbedding, SmallLinear, SmallMatrix, SmallOutput
 from regard.models.extensions.step import SmallBlock
-from tests.core.refusals import refuses
 from tests.decoding.small import SPEAKERS, score
 from tests.laws.zoo import BERT, STEPWISE, ZOO, Reader, Specimen, collate
 from tests.models.extensions.shared import comes_back
+from tests.refusals import refuses
 
 KINDS = ("weight", "dynamic", "bf16")
 FAR = {"weight": 0.06, "dynamic": 0.12, "bf16": 0.06}  # of the deviation of logits

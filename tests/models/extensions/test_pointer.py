@@ -21,10 +21,10 @@ from regard.models.extensions.pointer import band
 from regard.models.output import CHUNK, SoftTarget
 from regard.models.state import State, caches
 from regard.training.run import train
-from tests.core.refusals import refuses
 from tests.decoding.small import naive
 from tests.laws.zoo import MARKS, STEPWISE, VOCABULARY, ZOO, Reader, Specimen, close, collate
 from tests.models.extensions.shared import cached_is_uncached, comes_back
+from tests.refusals import refuses
 from tests.tasks.tuning import stop as stop  # a fixture
 from tests.training import small
 

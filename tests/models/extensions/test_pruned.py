@@ -24,10 +24,10 @@ from regard.methods.prune.run import heads_to_go, remove
 from regard.models import create
 from regard.models.extensions import extend
 from regard.models.extensions.pruned import networks_of, remaining, sites
-from tests.core.refusals import refuses
 from tests.decoding.small import naive, tokenizer
 from tests.laws.zoo import ATTENTIVE, STEPWISE, Specimen, close, collate
 from tests.models.extensions.shared import cached_is_uncached, comes_back
+from tests.refusals import refuses
 
 each = pytest.mark.parametrize("specimen", ATTENTIVE, ids=str)
 FOUR = [  # families with something for every head, with more heads than the zoo's

@@ -19,8 +19,8 @@ from regard.core.errors import InputError
 from regard.data.knowledge.tree import FlatTree, KnowledgeTree
 from regard.models.bert import Bert, BertConfig
 from regard.models.extensions.tree_knowledge import Knowledge
-from tests.core.refusals import refuses
 from tests.laws.zoo import VOCABULARY, ZOO, Specimen, close, model_of
+from tests.refusals import refuses
 from tests.tasks.knowledge_reading import ENCODERS, batch, reach, read, tree
 
 each = pytest.mark.parametrize("specimen", ENCODERS, ids=str)
