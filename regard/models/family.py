@@ -37,6 +37,7 @@ class PaperDefaults:
     min_lr_ratio: float = 0.0
     power: float = 1.0  # of the schedule "polynomial"
     until: float | None = None  # where the decay ends, as a share of all steps
+    decay: float = 0.5  # of the schedule "wsd": the share of all steps in which the rate falls
     steps: int | None = None
     batch_size: int | None = None  # sequences
     seq_len: int | None = None  # tokens; in fine-tuning the most tokens of a row

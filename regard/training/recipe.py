@@ -114,6 +114,7 @@ class Schedule:
     min_lr_ratio: float | None = None  # share of the rate that stays at the end
     power: float | None = None  # of "polynomial"
     until: float | None = None  # where the decay ends, in steps or as a share; None: at the end
+    decay: float | None = None  # of "wsd": how long the rate falls, in steps or as a share
 
 
 @dataclass(frozen=True)
@@ -266,6 +267,7 @@ class ResolvedSchedule(Schedule):
     name: str
     min_lr_ratio: float
     power: float
+    decay: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from regard.training.recipe import (
     known,
     replaced,
 )
-from regard.training.schedule import BY_WIDTH
+from regard.training.schedule import BY_WIDTH, DECAY
 
 LENGTH = 256  # tokens of a sample, unless the recipe says so
 STEP = 4096  # tokens of a step, unless the recipe says so
@@ -217,12 +217,14 @@ def schedule_of(schedule: Schedule, paper: PaperDefaults) -> Table:
         return {
             "min_lr_ratio": first(schedule.min_lr_ratio, 0.0),
             "power": first(schedule.power, 1.0),
+            "decay": first(schedule.decay, DECAY),
         }
     return {
         "name": paper.schedule,
         "min_lr_ratio": first(schedule.min_lr_ratio, paper.min_lr_ratio),
         "power": first(schedule.power, paper.power),
         "until": first(schedule.until, paper.until),
+        "decay": first(schedule.decay, paper.decay),
     }
 
 
