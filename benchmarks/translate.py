@@ -158,7 +158,7 @@ def named(settings: Mapping[str, Any], between: str = ", ", figure: str = " ") -
     steps = settings["steps"]
     amount = f"{steps:,} steps" if steps else f"{settings['minutes']:g} minutes"
     parts = [amount.replace(",", "") if between == "-" else amount, settings["precision"]]
-    for name in ("dropout", "width", "vocab_size"):
+    for name in ("dropout", "width", "vocabulary"):
         if settings[name] != COMMON[name]:
             parts.append(f"{name}{figure}{settings[name]:g}")
     for name in ("same_allocator", "side_by_side"):

@@ -4,7 +4,7 @@
     loaded.classify("a warm and moving film").value       # 'good'
     loaded.tag(["Angela Merkel visited Paris ."])[0].entities
     loaded.answer("Who sat?", "The cat sat on the mat.").value
-    loaded.translate(["Good morning.", "Good night."], beams=4)
+    loaded.translate(["Good morning.", "Good night."], num_beams=4)
     loaded.embed(["a film", "a book"])                     # a vector each
     loaded.reward("How are you?", ["Fine, thanks!", "What?"])  # a number each
 
@@ -190,13 +190,14 @@ class LoadedModel(Checkpoint):
         return given_back(ask(self, ("converse",), examples, decoding), one)
 
     def generate(self, prompts: Prompt | Sequence[Prompt], **options: Any) -> Any:
-        """What a model goes on with: a Generation for each prompt, a list of them where `samples`
-        or `best` ask for several. `regard.decoding.Options` names every option.
+        """What a model goes on with: a Generation for each prompt, a list of them where
+        `num_samples` or `num_return_sequences` ask for several. `regard.decoding.DecodingOptions`
+        names every option.
         """
         from regard.decoding.generation import generate
 
         made: list[Any] = generate(self, prompts, **options)
-        if options.get("samples", 1) == 1 and options.get("best", 1) == 1:
+        if options.get("num_samples", 1) == 1 and options.get("num_return_sequences", 1) == 1:
             made = [found[0] for found in made]
         ids = not isinstance(prompts, str) and len(prompts) > 0 and isinstance(prompts[0], int)
         return given_back(made, isinstance(prompts, str) or ids)

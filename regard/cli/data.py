@@ -89,7 +89,7 @@ def prepared_lines(summary: Table) -> Iterator[str]:
             + (f"{ratio:>13.2f}{unknown:>10.2%}" if split["tokens"] else f"{'-':>13}{'-':>10}")
         )
     yield (
-        f"{summary['kind']} with {summary['tokenizer']}, {summary['vocabulary']:,} entries, "
+        f"{summary['kind']} with {summary['tokenizer']}, {summary['vocab_size']:,} entries, "
         f"in {summary['out']} after {summary['seconds']:.1f} s"
     )
 
@@ -114,7 +114,7 @@ def check(
         Option("Problems that are shown of each kind; 0: all.", metavar="N",
                default=f"{SHOWN}, in JSON all"),
     ] = None,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:  # fmt: skip
     """Say what labeled data hold and what is wrong with them, line by line.
 
@@ -135,7 +135,7 @@ def check(
     from regard.tasks.check import check as run
 
     measure = None if model is None else measure_of(model)
-    shown = (0 if "--json" in asked else SHOWN) if show_errors is None else show_errors
+    shown = (0 if "--json" in typed else SHOWN) if show_errors is None else show_errors
     others = list(train_data) or None
     report = run(data, task, reading, against=others, measure=measure, keep=shown or None)
     return report.as_json()
@@ -175,18 +175,18 @@ def checked_lines(report: Table) -> Iterator[str]:
         yield from length_table(report)
     yield ""
     yield ", ".join(counted(report[f"{each}s"], each) for each in SEVERITIES)
-    for found in report["kinds"]:
+    for group in report["kinds"]:
         yield ""
-        yield f"{found['severity']} {found['kind']}: {KINDS[found['kind']]} ({found['count']:,})"
+        yield f"{group['severity']} {group['kind']}: {KINDS[group['kind']]} ({group['count']:,})"
         shown = [
             problem
             for problem in report["problems"]
-            if (problem["severity"], problem["kind"]) == (found["severity"], found["kind"])
+            if (problem["severity"], problem["kind"]) == (group["severity"], group["kind"])
         ]
         for problem in shown:
             yield f"  {FileLine(problem['file'], problem['line'] or 0)}: {problem['message']}"
-        if found["count"] > len(shown):
-            yield f"  and {found['count'] - len(shown):,} more; --show-errors 0 shows all"
+        if group["count"] > len(shown):
+            yield f"  and {group['count'] - len(shown):,} more; --show-errors 0 shows all"
 
 
 def facts(report: Table) -> Iterator[str]:
@@ -304,7 +304,7 @@ def chosen_methods(
 ) -> list[str]:
     """The methods, those of models included; options that would change nothing are refused."""
     masked, back = settings.get("masked"), settings.get("away")
-    for option, given, other, there in (
+    for option, value, other, there in (
         ("--forth", settings.get("home"), "--back", back),
         ("--mask-rule", settings.get("rule", "some") != "some", "--mask-model", masked),
         ("--candidates", "top" in settings, "--mask-model", masked),
@@ -313,7 +313,7 @@ def chosen_methods(
         ("--back-prefix", prefixes[0], "--back", back),
         ("--forth-prefix", prefixes[1], "--forth", settings.get("home")),
     ):
-        if given and not there:
+        if value and not there:
             raise ConfigError(f"{option} is of no use without {other}; give {other}, too")
     if settings.get("beams") and "temperature" in settings:
         raise ConfigError("--temperature samples and --num-beams searches; give one of them")

@@ -64,7 +64,7 @@ class RunOptions:
             base.pop("budget", None)  # steps in place of its epochs, not beside them
         return recipes.make(base, changes, options, without_open(named))
 
-    def check_resume(self, asked: Sequence[str], settings: Table, path: str) -> None:
+    def check_resume(self, typed: Sequence[str], settings: Table, path: str) -> None:
         """Refuses what a run that goes on would leave aside."""
         if not self.resume:
             return
@@ -72,7 +72,7 @@ class RunOptions:
             raise ConfigError(
                 f"--dry-run is for a new run; {path}/recipe.toml shows that of this one"
             )
-        names = [name for name in asked if name not in BESIDE_RESUME]
+        names = [name for name in typed if name not in BESIDE_RESUME]
         for table, values in settings.items():
             keys = [f"{table}.{key}" for key in values] if isinstance(values, dict) else [table]
             names += [key for key in keys if key not in FREE]
@@ -108,7 +108,7 @@ def train(
         Option("causal, masked, span, …, instead of that of the model's paper.", metavar="NAME"),
     ] = None,
     run: RunOptions,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:  # fmt: skip
     """Train a model on prepared text, with its paper's own objective.
 
@@ -126,7 +126,7 @@ def train(
     """
     if data and "=" in data and not Path(data).exists():
         settings, data = [data, *settings], ""
-    run.check_resume(asked, recipes.overrides(settings) | without_open({"data": data}), model)
+    run.check_resume(typed, recipes.overrides(settings) | without_open({"data": data}), model)
     if run.resume:
         recipe, place = run.recipe(settings, changes, {}), Path(model)
     else:
@@ -151,7 +151,7 @@ def finetune(
     stages: Annotated[Table, PartialOptions(FinetuneOptions)],
     knowledge: Annotated[Table, PartialOptions(KnowledgeOptions)],
     run: RunOptions,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:
     """Teach a model a task from labeled examples, with its paper's input format and rates.
 
@@ -178,7 +178,7 @@ def finetune(
     from regard.data.knowledge.options import merged
 
     words = recipes.overrides(settings)
-    run.check_resume(asked, words, model)
+    run.check_resume(typed, words, model)
     graph = asked_of(knowledge.get("graph", ""), knowledge.get("branches"), knowledge.get("mode"),
                      knowledge.get("rules", []))  # fmt: skip
     named = without_open({"knowledge": merged(graph, words)})
@@ -213,7 +213,7 @@ def distill(
     method: Annotated[Table, PartialOptions(DistillOptions)],
     changes: Annotated[Table, PartialOptions(Recipe, "examples", *LEARNING)],
     run: RunOptions,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:  # fmt: skip
     """Teach a small model what a large one knows; RUN is the student, a model like any other.
 
@@ -233,7 +233,7 @@ def distill(
       regard distill --resume small-bert
     """
     words = recipes.overrides(settings)
-    run.check_resume(asked, words, teacher)
+    run.check_resume(typed, words, teacher)
     recipe, place = run.recipe(words, changes, {"data": data}), Path(teacher)
     options = None
     if not run.resume:
@@ -268,7 +268,7 @@ def align(
      "-examples.classes",
                                     *LEARNING)],
     run: RunOptions,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:  # fmt: skip
     """Tune a model that writes (gpt, transformer-xl, lstm, longformer-characters) by what people
     prefer; --method reward makes a model that scores replies instead (gpt).
@@ -290,7 +290,7 @@ def align(
       regard align --resume better
     """
     words = recipes.overrides(settings)
-    run.check_resume(asked, words, model)
+    run.check_resume(typed, words, model)
     options = changes | without_open({"objective": method.objective()})
     place = Path(model) if run.resume else run.place()
     if not run.resume:

@@ -89,19 +89,21 @@ class Program(CommandGroup):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, (_, commands) in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{name:<9}", told) for name, told in commands.items()])
+                formatter.write_dl([(f"{name:<9}", summary) for name, summary in commands.items()])
 
 
 def as_click(command: Any) -> click.Command:
     """A command, or of a table of them a group: its function, then its commands by name."""
     if not isinstance(command, tuple):
-        made: click.Command = command.as_click()
-        return made
-    name, told, inner = command
+        built: click.Command = command.as_click()
+        return built
+    name, summary, inner = command
     commands = {each: one.as_click() for each, one in inner.items()}
     for each, one in commands.items():
         one.name = each
-    return CommandGroup(name, commands, help=told, invoke_without_command=True, callback=help_alone)
+    return CommandGroup(
+        name, commands, help=summary, invoke_without_command=True, callback=help_alone
+    )
 
 
 @click.pass_context

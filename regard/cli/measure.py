@@ -22,6 +22,7 @@ from regard.lab.compare.comparison import ComparisonPlan as Comparing
 from regard.methods.probe.plan import ProbePlan as Probing
 
 CLASSES = 20  # in the table
+WRITING = ("max_new_tokens", "num_beams", "length_penalty", "batch")  # of written answers
 SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
 Quiet = Annotated[bool, Option("Print nothing on standard error.")]
 # What asks for prompts; --shots alone does, too.
@@ -46,7 +47,7 @@ def evaluate(
     *,
     test: Annotated[Table, PartialOptions(EvaluateOptions)],
     reading: Annotated[Table, PartialOptions(Reading, "form", "fields", "header", "download")],
-    decoding: Annotated[Table, PartialOptions(Decoding, "tokens", "beams", "alpha", "batch")],
+    decoding: Annotated[Table, PartialOptions(Decoding, *WRITING)],
     prefix: Annotated[
         str | None,
         Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
@@ -62,7 +63,7 @@ def evaluate(
     ] = False,
     ngram: Annotated[Table, PartialOptions(NgramOptions)],
     quiet: Quiet = False,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:  # fmt: skip
     """Measure a model on data it has not learned from, by the field's own metrics.
 
@@ -84,8 +85,8 @@ def evaluate(
       regard evaluate my-gpt copa.jsonl --task choose --shots 1 --shots-from train.jsonl
       regard evaluate ./data --baseline --ngram-order 3 --out ngram.safetensors
     """
-    by_prompts = not OF_PROMPTS.isdisjoint(asked)
-    check_mode(asked, by_prompts, baseline)
+    by_prompts = not OF_PROMPTS.isdisjoint(typed)
+    check_mode(typed, by_prompts, baseline)
     if baseline:
         return measured_ngram([model, *data], ngram)
     if not data:
@@ -102,7 +103,7 @@ def evaluate(
     return examine(model, list(data), plan, quiet=quiet)
 
 
-def check_mode(asked: Sequence[str], by_prompts: bool, baseline: bool) -> None:
+def check_mode(typed: Sequence[str], by_prompts: bool, baseline: bool) -> None:
     """Refuses options that this way of measuring would leave aside."""
     ways = (
         (OF_PROMPTS, not baseline, "is for prompts, and --baseline measures an n-gram"),
@@ -111,7 +112,7 @@ def check_mode(asked: Sequence[str], by_prompts: bool, baseline: bool) -> None:
         (OF_TEST - {"--split"}, not baseline, "says nothing to an n-gram (--baseline)"),
     )
     for options, fits, why in ways:
-        named = [option for option in asked if option in options]
+        named = [option for option in typed if option in options]
         if named and not fits:
             raise ConfigError(f"{named[0]} {why}")
 
@@ -230,7 +231,7 @@ def probe(
     plan: Annotated[Table, PartialOptions(Probing)],
     resume: Annotated[bool, Option("RUN is an OUT that was stopped: go on with it.")] = False,
     quiet: Quiet = False,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:
     """Ask what a model's layers and heads know, beside what an untrained model would.
 
@@ -255,7 +256,7 @@ def probe(
       regard probe --resume probed
     """
     if resume:
-        beside = [option for option in asked if option not in ("--resume", "--quiet", "--json")]
+        beside = [option for option in typed if option not in ("--resume", "--quiet", "--json")]
         if plan.get("untrained") is False:
             beside = ["--no-untrained" if one == "--untrained" else one for one in beside]
         if beside:
@@ -313,7 +314,7 @@ def compare(
     ] = None,
     resume: Annotated[bool, Option("SOURCE is a comparison: go on with it.")] = False,
     quiet: Quiet = False,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:  # fmt: skip
     """Put the models side by side: same text, tokenizer and division, each with its own objective
     and the same budget.
@@ -343,7 +344,7 @@ def compare(
     from regard.lab.compare.planning import planned
 
     if resume:
-        beside = [*(option for option in asked if option not in ("--resume", "--quiet", "--json")),
+        beside = [*(option for option in typed if option not in ("--resume", "--quiet", "--json")),
                   *settings]  # fmt: skip
         if beside:
             raise ConfigError(f"{beside[0]} is given beside --resume, but a comparison goes on by "
@@ -354,7 +355,7 @@ def compare(
         return run_comparison(again(place), place, quiet)
     if out is None:
         raise ConfigError("--out is missing; give the directory that the comparison writes")
-    names = ("seeds", "length", "samples", "vocabulary")
+    names = ("seeds", "seq_len", "batch_size", "vocab_size")
     usual = {name: getattr(Comparing, name) for name in names}
     decided = planned(
         tuple(texts), tuple(lineup(models.split(","))), ModelBudget.of(budget),

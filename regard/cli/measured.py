@@ -27,8 +27,8 @@ def test_lines(result: Table) -> Iterator[str]:
     margin = max(map(len, result["figures"])) + 2
     for name, value in result["figures"].items():
         span = result["intervals"].get(name)
-        told = f"{shown(span[0])} to {shown(span[1])}" if span else ""
-        yield f"{name.replace('_', ' '):<{margin}}{shown(value):>9}   {told}".rstrip()
+        interval = f"{shown(span[0])} to {shown(span[1])}" if span else ""
+        yield f"{name.replace('_', ' '):<{margin}}{shown(value):>9}   {interval}".rstrip()
     if result.get("classes"):
         yield ""
         yield from class_table(result["classes"])
@@ -63,8 +63,8 @@ def prompt_lines(result: Table) -> Iterator[str]:
     """How the model was asked; of answers to choose from every score beside what needs no model."""
     shots, between = result["shots"], f"{result['level']:.0%} interval"
     drawn = f", {result['draw']}{', fixed' * result['fixed']}, seed {result['seed']}"
-    told = f"{shots} demonstration{'s' * (shots != 1)}{drawn if shots else ''}"
-    yield f"{result['model']} on {', '.join(result['data'])}: {result['task']}, {told}"
+    demonstrations = f"{shots} demonstration{'s' * (shots != 1)}{drawn if shots else ''}"
+    yield f"{result['model']} on {', '.join(result['data'])}: {result['task']}, {demonstrations}"
     yield f"template   {result['template']!r}"
     if result["labels"]:
         words = ", ".join(f"{label}: {word!r}" for label, word in result["labels"].items())

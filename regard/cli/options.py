@@ -102,15 +102,15 @@ class OptionSpec:
         }  # fmt: skip
         return types[kind]
 
-    def value(self, given: Any) -> Any:
+    def value(self, value: Any) -> Any:
         """What the dataclass holds, of what click or Python gave."""
-        if get_args(self.kind) == YES_NO and isinstance(given, bool):
-            return "yes" if given else "no"
+        if get_args(self.kind) == YES_NO and isinstance(value, bool):
+            return "yes" if value else "no"
         if not self.is_list:
-            return Path(given) if self.kind is Path else given
+            return Path(value) if self.kind is Path else value
         if issubclass(get_origin(self.kind), Mapping):
-            return given if isinstance(given, Mapping) else self.mapping(given)
-        values = [given] if isinstance(given, str) else given
+            return value if isinstance(value, Mapping) else self.mapping(value)
+        values = [value] if isinstance(value, str) else value
         return tuple(values) if get_origin(self.kind) is not list else list(values)
 
     def mapping(self, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -182,10 +182,10 @@ class Parameter:
 @cache
 def parameters(function: Callable[..., Any]) -> list[Parameter]:
     hints = get_type_hints(function, include_extras=True)
-    found = []
+    known = []
     for name, parameter in inspect.signature(function).parameters.items():
-        found.append(as_parameter(name, hints[name], parameter.default))
-    return found
+        known.append(as_parameter(name, hints[name], parameter.default))
+    return known
 
 
 def as_parameter(name: str, hint: Any, default: Any) -> Parameter:
@@ -308,11 +308,11 @@ class Command:
     @property
     def leaves(self) -> dict[str, OptionSpec]:
         """By name; an option that several dataclasses share is one."""
-        found: dict[str, OptionSpec] = {}
+        leaves: dict[str, OptionSpec] = {}
         for parameter in parameters(self.function):
             for leaf in parameter.leaves:
-                found.setdefault(leaf.name, leaf)
-        return found
+                leaves.setdefault(leaf.name, leaf)
+        return leaves
 
     def __call__(self, *words: Any, **options: Any) -> Any:
         """The same from Python: words in their order, options by their names with underscores."""
@@ -334,8 +334,8 @@ class Command:
     def run(self, values: dict[str, Any], *more: str) -> Any:
         """Calls the function with what was given; `more` are options of all commands."""
         leaves = self.leaves
-        asked = [as_option(n) for n in values if isinstance(leaves[n].about, Option)] + [*more]
-        values = values | {ASKED: asked}
+        typed = [as_option(n) for n in values if isinstance(leaves[n].about, Option)] + [*more]
+        values = values | {ASKED: typed}
         return self.function(**{p.name: p.build(values) for p in parameters(self.function)})
 
     def as_function(self) -> Callable[..., Any]:
@@ -359,22 +359,22 @@ class Command:
     def as_click(self) -> click.Command:
         from regard.cli.output import show
 
-        def run(**given: Any) -> int:
-            as_json = given.pop("as_json", False)
-            values = {name: value for name, value in given.items() if value not in (None, ())}
+        def run(**arguments: Any) -> int:
+            as_json = arguments.pop("as_json", False)
+            values = {name: value for name, value in arguments.items() if value not in (None, ())}
             result = self.run(values, *(["--json"] if as_json else []))
             return show(self, result, as_json, quiet=bool(values.get("quiet"))) if result else 0
 
         leaves = list(self.leaves.values())
         shown = [leaf.parameter() for leaf in leaves]
         if self.json:
-            told = "Print one JSON object on standard output."
-            shown.append(click.Option(["as_json", "--json"], is_flag=True, help=told))
-        made = DocumentedCommand(
+            help_text = "Print one JSON object on standard output."
+            shown.append(click.Option(["as_json", "--json"], is_flag=True, help=help_text))
+        command = DocumentedCommand(
             self.name, callback=run, params=shown, help=inspect.getdoc(self.function)
         )
-        made.leaves = leaves
-        return made
+        command.leaves = leaves
+        return command
 
 
 class DocumentedCommand(click.Command):

@@ -84,7 +84,7 @@ def look(
     from regard.formats.directory import load
     from regard.lab.look import look as record
 
-    made = record(
+    recording = record(
         load(run, download=download),
         text_or_input(text),
         second=second_text,
@@ -96,8 +96,8 @@ def look(
         global_tokens=list(global_tokens) or None,
         tell=layer_progress if sys.stderr.isatty() else None,
     )
-    page = made.save(file, force=force)
-    return {"page": str(page), **made.facts()}
+    page = recording.save(file, force=force)
+    return {"page": str(page), **recording.facts()}
 
 
 def layer_progress(done: int, total: int) -> None:
@@ -314,9 +314,9 @@ class PictureData(dict[str, Any]):
 def look_lines(result: Table) -> Iterator[str]:
     for side in result["sides"]:
         stacks = side["stacks"]
-        told = ", ".join(f"{one['kind']} {one['layers']}×{max(one['heads'])}" for one in stacks)
+        sizes = ", ".join(f"{one['kind']} {one['layers']}×{max(one['heads'])}" for one in stacks)
         rows = len(side["tokens"][stacks[0]["rows"]])
-        yield f"{side['model']} ({side['family']}): {rows:,} tokens; layers × heads: {told}"
+        yield f"{side['model']} ({side['family']}): {rows:,} tokens; layers × heads: {sizes}"
     page = Path(result["page"])
     yield f"the page is {page} ({page.stat().st_size / 1e6:.1f} MB)"
 

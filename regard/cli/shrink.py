@@ -26,9 +26,9 @@ Testing = Annotated[Table, PartialOptions(EvaluateOptions, *TESTING)]
 Fields = Annotated[Table, PartialOptions(Reading, "form", "fields", "header")]
 
 
-def testing_of(data: Sequence[str], asked: Sequence[str], testing: Table, reading: Table) -> Table:
+def testing_of(data: Sequence[str], typed: Sequence[str], testing: Table, reading: Table) -> Table:
     """How the score before and after is measured; without data this would say nothing."""
-    named = [option for option in asked if option in OF_DATA]
+    named = [option for option in typed if option in OF_DATA]
     if named and not data:
         raise ConfigError(
             f"{named[0]} is about the data that a model is tested on, and --data is not given; "
@@ -45,7 +45,7 @@ def quantize(
     testing: Testing,
     reading: Fields,
     quiet: Quiet = False,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:
     """Make a model smaller and faster on a processor: its matrices become numbers of 8 bits.
 
@@ -60,7 +60,7 @@ def quantize(
       regard quantize ./my-gpt --calibrate typical.txt --out ./my-gpt-int8
       regard quantize ./my-gpt --exclude 'blocks.0.*' --exclude output --out ./other
     """
-    testing = testing_of(options.get("data", ()), asked, testing, reading)
+    testing = testing_of(options.get("data", ()), typed, testing, reading)
     plan = QuantizeOptions(**options, testing=testing)
     from regard.methods.quantize.run import quantize as shrink
     from regard.training.hardware import quick_malloc
@@ -77,7 +77,7 @@ def prune(
     testing: Testing,
     reading: Fields,
     quiet: Quiet = False,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table:
     """Remove what matters least to a model: heads, units of its networks, single weights.
 
@@ -92,7 +92,7 @@ def prune(
       regard prune ./my-gpt --head-list blocks.0:1,3 --head-list blocks.2:0 --out ./fewer
       regard prune ./my-bert --weights 0.5 --out ./sparse
     """
-    testing = testing_of(options.get("data", ()), asked, testing, reading)
+    testing = testing_of(options.get("data", ()), typed, testing, reading)
     plan = PruneOptions(**options, testing=testing)
     by_importance = plan.heads or (plan.hidden and plan.by != "magnitude")
     if "samples" in options and not by_importance:

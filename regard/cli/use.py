@@ -25,7 +25,11 @@ from regard.decoding.options import DecodingOptions as Decoding
 from regard.evaluation.options import EmbedOptions
 
 HELP = "/reset forgets the conversation, /quit or Ctrl-D ends it"
-SAMPLING = ("tokens", "temperature", "top_k", "top_p", "repetition", "no_repeat", "seed", "stop")
+SAMPLING = (
+    "max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "no_repeat_ngram_size",
+    "seed", "stop",
+)  # fmt: skip
+WRITING = ("max_new_tokens", "num_beams", "length_penalty", "batch")  # of answers that are written
 TEXTS = Argument("[TEXT]…", "Texts; without them standard input is read, a text a line.")
 Model = Annotated[str, Argument("MODEL", "A run or a model directory.")]
 File = Annotated[
@@ -73,7 +77,7 @@ def generate(
         bool | None, Option("Print the text as it grows.", default="yes, for one text")
     ] = None,
     download: Download = False,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table | None:
     """Let a model continue a text (GPT, Llama, Transformer-XL, XLNet, LSTM, …), or make one of a
     source (T5, Transformer).
@@ -90,26 +94,28 @@ def generate(
     """
     decoding["stop"] = tuple(unescaped(word) for word in decoding.get("stop", ()))
     texts = prompts_of(prompts, file, lines)
-    several = len(texts) > 1 or any(decoding.get(n, 1) > 1 for n in ("samples", "best", "beams"))
-    if stream and (several or "--json" in asked):
+    several = len(texts) > 1 or any(
+        decoding.get(n, 1) > 1 for n in ("num_samples", "num_return_sequences", "num_beams")
+    )
+    if stream and (several or "--json" in typed):
         raise InputError("--stream shows one text as it grows; leave out --json, --num-samples, "
                          "--num-beams and further prompts")  # fmt: skip
     Decoding.of(decoding)  # what cannot be is refused before a model is opened
     loaded = opened(model, precision, download)
     from regard import decoding as decoder
 
-    if not several and "--json" not in asked and stream is not False:
+    if not several and "--json" not in typed and stream is not False:
         for piece in decoder.stream(loaded, texts[0], **decoding):
             print(piece, end="", flush=True)
         print()
         return None
-    made = decoder.generate(loaded, texts, **decoding)
+    generations = decoder.generate(loaded, texts, **decoding)
     names = ("text", "reason", "score", "ids", "logprobs")
     return {
         "model": model,
         "results": [
             {"prompt": prompt, "texts": [{n: getattr(one, n) for n in names} for one in several]}
-            for prompt, several in zip(texts, made, strict=True)
+            for prompt, several in zip(texts, generations, strict=True)
         ],
     }
 
@@ -126,10 +132,10 @@ def prompts_of(words: Sequence[str], file: Path | None, lines: bool) -> list[str
         raise InputError(
             'PROMPT is missing; give a text, --file, or - for standard input ("": none)'
         )
-    found: list[str] = []
+    prompts: list[str] = []
     for word in words or ["-"]:
-        found += in_prompts(utf8(sys.stdin.read), lines) if word == "-" else [word]
-    return found
+        prompts += in_prompts(utf8(sys.stdin.read), lines) if word == "-" else [word]
+    return prompts
 
 
 def in_prompts(text: str, lines: bool) -> list[str]:
@@ -176,16 +182,16 @@ def fill(
       regard fill ./my-bert "The ___ sat on the ___." --fill-order left --candidates 3
       regard fill ./my-t5 "Thank you <extra_id_0> me to your party." --json
     """
-    given = text_or_input(text)
+    blanked = text_or_input(text)
     loaded = opened(model, download=download)
     from regard.decoding import fill as run
 
-    filled = run(loaded, given, top=candidates, order=fill_order, tokens=max_new_tokens)[0]
+    filled = run(loaded, blanked, top=candidates, order=fill_order, tokens=max_new_tokens)[0]
     blanks = [
         [{"text": c.text, "ids": c.ids, "probability": c.probability} for c in blank]
         for blank in filled.blanks
     ]
-    return {"model": model, "given": given, "text": filled.text, "blanks": blanks}
+    return {"model": model, "given": blanked, "text": filled.text, "blanks": blanks}
 
 
 def filled_lines(result: Table) -> Iterator[str]:
@@ -300,7 +306,7 @@ def predict(
         Option("The task of a published model that does not say it (T5).", metavar="T",
                default="what the model has learned"),
     ] = None,
-    decoding: Annotated[Table, PartialOptions(Decoding, "tokens", "beams", "alpha", "batch")],
+    decoding: Annotated[Table, PartialOptions(Decoding, *WRITING)],
     prefix: Annotated[
         str | None,
         Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
@@ -308,7 +314,7 @@ def predict(
     precision: Precision = "fp32",
     download: Download = False,
     jsonl: AsLines = False,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table | None:  # fmt: skip
     """Ask a model what it has learned: the class of texts, the tags of words, the answer to a
     question, the best of several choices, how similar texts are, a translation, a summary, a reply.
@@ -329,21 +335,21 @@ def predict(
       regard predict t5-small "Good morning." --task translate \\
         --prefix "translate English to German: "
     """
-    if "--json" in asked and jsonl:
+    if "--json" in typed and jsonl:
         raise InputError("--json prints one object and --jsonl many; choose one of them")
     from regard.cli.asking import described, examples_of, learned
     from regard.tasks import task as find
 
     wanted = task or learned(model)
     if wanted:  # what cannot be read is refused before a model is opened
-        examples, told = examples_of(find(wanted), texts, file, reading, pair, question)
+        examples, remarks = examples_of(find(wanted), texts, file, reading, pair, question)
     loaded = opened(model, download=download)
     from regard.evaluation.predict import facts_of
     from regard.evaluation.predictors import check_task, predictor_for, task_of
 
     if not wanted:
         wanted = task_of(loaded) or facts_of(loaded)["task"]
-        examples, told = examples_of(find(wanted), texts, file, reading, pair, question)
+        examples, remarks = examples_of(find(wanted), texts, file, reading, pair, question)
     name = check_task(loaded, [wanted])
     for example in examples:
         find(name).check_asked(example, model)
@@ -352,14 +358,14 @@ def predict(
     labels, rows = predictor.labels, []
     for example, answer in zip(examples, predictor.stream(examples), strict=True):
         row = described(find(name), example, answer, labels)
-        if "--json" in asked:
+        if "--json" in typed:
             rows.append(row)
         elif jsonl:
             print(json.dumps(row, ensure_ascii=False), flush=True)
         else:
             print(find(name).line(example, answer, labels), flush=True)
-    remarks = [*told, *predictor.notes]
-    if "--json" not in asked:
+    remarks = [*remarks, *predictor.notes]
+    if "--json" not in typed:
         notes(remarks)
         return None
     return {"model": model, "task": name, "answers": rows, "notes": remarks}
@@ -380,7 +386,7 @@ def embed(
     options: EmbedOptions,
     download: Download = False,
     jsonl: AsLines = False,
-    asked: AskedFor,
+    typed: AskedFor,
 ) -> Table | None:
     """Make vectors of texts, with any model: a line each, or a table of numpy.
 
@@ -389,7 +395,7 @@ def embed(
       regard embed my-bert --file texts.txt --out vectors.npy
       regard embed my-bert "a film" "a book" --json
     """
-    if out is not None and (out.suffix != ".npy" or jsonl or "--json" in asked):
+    if out is not None and (out.suffix != ".npy" or jsonl or "--json" in typed):
         raise InputError(
             f"--out is {out}; give a name that ends in .npy, without --json or --jsonl"
         )
@@ -399,12 +405,12 @@ def embed(
     from regard.evaluation.embeddings import embed as embedded
     from regard.tasks import task as find
 
-    examples, told = examples_of(find("classify"), texts, file, reading, whole=True)
+    examples, remarks = examples_of(find("classify"), texts, file, reading, whole=True)
     loaded = opened(model, download=download)
     vectors = embedded(loaded, [example.text for example in examples], **asdict(options))
     if out is None and not jsonl:
-        return {"model": model, "vectors": vectors.tolist(), "notes": told}
-    notes(told)
+        return {"model": model, "vectors": vectors.tolist(), "notes": remarks}
+    notes(remarks)
     if out is not None:
         import numpy as np
 

@@ -99,12 +99,12 @@ class CorpusWriter:
         ends = self.tokens + np.cumsum(lengths)
         self.tokens += len(ids)
         self.shards[-1] += len(ids)
-        real = ends[lengths > 0]
-        self.lists["sentences"].write(real.astype("<i8").tobytes())
+        nonempty = ends[lengths > 0]
+        self.lists["sentences"].write(nonempty.astype("<i8").tobytes())
         self.lists["documents"].write(ends[closing].astype("<i8").tobytes())
         self.lists["bytes"].write(np.asarray(sizes, "<i8").tobytes())
         self.documents += len(sizes)
-        self.sentences += len(real)
+        self.sentences += len(nonempty)
         self.bytes += sum(sizes)
         self.inside = bool(len(closing)) and not closing[-1]
 
@@ -152,7 +152,7 @@ class Corpus:
     def __init__(self, directory: Path, split: str, facts: dict[str, Any]) -> None:
         self.directory, self.split, self.facts = directory, split, facts
         about = facts["splits"][split]
-        self.vocab_size: int = facts["vocabulary"]
+        self.vocab_size: int = facts["vocab_size"]
         self.special = Special(**facts["special"])
         self.kind: str = facts.get("kind", "text")  # or "pairs"
         dtype = np.dtype(facts["dtype"]).newbyteorder("<")

@@ -87,7 +87,7 @@ class CorpusSurvey:
 def prepare(plan: PreparePlan, *, quiet: bool = True) -> dict[str, Any]:
     """Makes the data directory; returns a summary.
 
-    >>> prepare(Plan(("book.txt",), Path("data")))["splits"]["train"]["tokens"]
+    >>> prepare(PreparePlan(("book.txt",), Path("data")))["splits"]["train"]["tokens"]
     """
     began = time.monotonic()
     check_place(plan.out, plan.force, MARKER)
@@ -145,7 +145,7 @@ class Preparation:
             raise self.nothing()
         facts = {
             "kind": "pairs" if plan.pairs else "text",
-            "vocabulary": vocab_size,
+            "vocab_size": vocab_size,
             "dtype": dtype,
             "special": asdict(special),
             "tokenizer": plan.tokenizer if self.existing is None else "existing",
@@ -291,7 +291,7 @@ class Preparation:
             "out": str(plan.out),
             "kind": facts["kind"],
             "tokenizer": facts["tokenizer"],
-            "vocabulary": facts["vocabulary"],
+            "vocab_size": facts["vocab_size"],
             **figures(added(facts["splits"])),
             "splits": splits,
             "broken": tally.broken,

@@ -90,7 +90,7 @@ class Tokenizer:
 
     def describe(self) -> dict[str, Any]:
         kind = None if self.fast is None else type(self.fast.model).__name__
-        return {"kind": kind, "vocabulary": len(self), "files": list(self.files)}
+        return {"kind": kind, "vocab_size": len(self), "files": list(self.files)}
 
 
 def build(directory: Path, files: dict[str, bytes]) -> Fast | None:

@@ -38,7 +38,7 @@ LEADS = (*range(0xE3, 0xEA), 0xF0)  # bytes that only ideographs and kana (and e
 class WordStarts:
     """Word beginnings of token ids.
 
-    >>> Words(corpus.tokenizer, corpus.vocabulary).begins(corpus.read(0, 512))
+    >>> WordStarts(corpus.tokenizer, corpus.vocab_size).begins(corpus.read(0, 512))
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, *, chinese: bool = False) -> None:

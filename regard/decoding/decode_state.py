@@ -65,9 +65,9 @@ class DecodeState:
 
     def past(self) -> DecodedSoFar:
         seen = self.tokens[:, : self.length]
-        return DecodedSoFar(seen, self.real(0, self.length), self.length - self.prompt)
+        return DecodedSoFar(seen, self.mask_of(0, self.length), self.length - self.prompt)
 
-    def real(self, start: int, end: int) -> Tensor | None:
+    def mask_of(self, start: int, end: int) -> Tensor | None:
         """Which of the columns start … end are no padding."""
         if self.padding is None:
             return None
@@ -213,10 +213,10 @@ class EncoderDecoderState(CachedState):
 
     def read_prompts(self, room: int, times: int) -> Tensor:
         self.capacity, self.fixed = room, 1
-        source, real = right_padded(self.sources, self.model.device)
+        source, attention_mask = right_padded(self.sources, self.model.device)
         state = self.model.start(len(self.sources), 1 if times > 1 else room)
-        state.source = self.model.project_source(self.model.encode(source, real))
-        state.source_attention_mask, self.state = real, state
+        state.source = self.model.project_source(self.model.encode(source, attention_mask))
+        state.source_attention_mask, self.state = attention_mask, state
         return self.read_one(self.tokens[:, :1])
 
     def read_one(self, tokens: Tensor) -> Tensor:
@@ -269,8 +269,10 @@ class RecurrentState(DecodeState):
         step = getattr(self.model.config, "mem_len", 0) or self.prompt
         for start in range(0, self.prompt, step):
             end = min(start + step, self.prompt)
-            real = self.real(start, end)
-            hidden = self.model(self.tokens[:, start:end], attention_mask=real, state=self.state)
+            attention_mask = self.mask_of(start, end)
+            hidden = self.model(
+                self.tokens[:, start:end], attention_mask=attention_mask, state=self.state
+            )
         return self.logits(hidden)
 
     def read_one(self, tokens: Tensor) -> Tensor:
@@ -303,9 +305,9 @@ class QueryRowState(RecurrentState):
 
     def read_prompts(self, room: int, times: int) -> Tensor:
         self.state = State()
-        real = self.real(0, self.prompt)
+        attention_mask = self.mask_of(0, self.prompt)
         seen = self.tokens[:, : self.prompt]
-        return self.ask(seen, torch.full_like(seen, -1), real)
+        return self.ask(seen, torch.full_like(seen, -1), attention_mask)
 
     def read_one(self, tokens: Tensor) -> Tensor:
         return self.ask(tokens, torch.zeros_like(tokens), None)
@@ -336,7 +338,7 @@ class Recomputing(DecodeState):
     def read_one(self, tokens: Tensor) -> Tensor:
         reach = self.model.reach
         start = 0 if reach is None else max(0, self.length - 1 - reach)
-        attention_mask = self.real(start, self.length)
+        attention_mask = self.mask_of(start, self.length)
         seen = self.tokens[:, start : self.length]
         return self.logits(self.model(seen, attention_mask=attention_mask))
 

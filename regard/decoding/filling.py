@@ -245,7 +245,7 @@ class SpanFiller:
                     "max_new_tokens": (self.tokens + 1) * count + 1,
                     "eos_ids": ends,
                 }
-                | ({"alpha": 0.0} if self.top > 1 else {})
+                | ({"length_penalty": 0.0} if self.top > 1 else {})
             )
             decoder = Decoder(self.loaded, chosen)
             candidates = decoder.run([decoder.prompts.encode(source)], [0])[0]

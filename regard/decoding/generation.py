@@ -86,7 +86,7 @@ class Decoder:
         self.prompts = Prompts(loaded)
         self.ends = list(self.prompts.ends() if options.eos_ids is None else options.eos_ids)
         banned = list(self.prompts.banned() if options.banned is None else options.banned)
-        self.prompts.check_known("end", self.ends)
+        self.prompts.check_known("eos_ids", self.ends)
         self.prompts.check_known("banned", banned)
         self.process = options.processors(self.ends, banned)
         if options.stop:
@@ -125,7 +125,7 @@ class Decoder:
         return [generations[i : i + samples] for i in range(0, len(generations), samples)]
 
     def walk(self, prompts: list[list[int]], numbers: list[int]) -> DecodingLoop:
-        """Every prompt read, `samples` sequences of each about to begin."""
+        """Every prompt read, `num_samples` sequences of each about to begin."""
         options, samples = self.options, self.options.num_samples
         with torch.inference_mode():
             reader: DecodeState = reader_for(self.model)

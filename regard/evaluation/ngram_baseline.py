@@ -87,7 +87,7 @@ def measure(
         "smoothing": "modified Kneser-Ney",
         "order": model.order,
         "training_tokens": model.tokens,
-        "vocabulary": model.vocab_size,
+        "vocab_size": model.vocab_size,
         "split": split,
         "tokens": len(corpus),
         "bytes": corpus.bytes,

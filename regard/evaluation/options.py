@@ -56,7 +56,7 @@ class EvaluateOptions:
     seed: Annotated[int, SEED] = 0  # of the bootstrap
     resamples: Annotated[int, RESAMPLES] = 1000
     reading: dict[str, Any] = field(default_factory=dict)  # fields, form, header, download
-    decoding: dict[str, Any] = field(default_factory=dict)  # beams, tokens, prefix, …
+    decoding: dict[str, Any] = field(default_factory=dict)  # num_beams, max_new_tokens, …
 
     def __post_init__(self) -> None:
         from regard.evaluation.preflight import check_language

@@ -54,7 +54,7 @@ class TextPredictor:
         self.loaded, self.task, self.labels = loaded, str(facts["task"]), list(facts["labels"])
         if options.get("precision") == "fp32":
             options["precision"] = "own"
-        self.options = DecodingOptions.of({"tokens": facts["tokens"]} | options)
+        self.options = DecodingOptions.of({"max_new_tokens": facts["tokens"]} | options)
         self.batch = self.options.batch if "batch" in options else ROWS
         self.decoder = Decoder(loaded, self.options)
         self.tokenizer = self.decoder.prompts.words()

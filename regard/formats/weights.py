@@ -121,23 +121,23 @@ def materialise(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype)
     """Fills a model made on the meta device; tensors that are shared stay shared, the rest starts
     at random.
     """
-    real: dict[int, Tensor] = {}
+    loaded: dict[int, Tensor] = {}
     for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]:
         if name in values:
             value = values[name]
-            real[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value
+            loaded[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if id(tensor) not in real:
+        if id(tensor) not in loaded:
             if not tensor.is_floating_point():
                 raise FormatError(f"the weights have no {name}, which cannot begin at random")
             value = torch.full(tensor.shape, float(name.endswith("norm.weight")), dtype=dtype)
             value = value if value.dim() < 2 else value.normal_(std=0.02)
-            real[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value
+            loaded[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value
     for module in model.modules():
         for kind in (module._parameters, module._buffers):
             for name, old in kind.items():
                 if old is not None:
-                    kind[name] = real[id(old)]  # type: ignore[assignment]
+                    kind[name] = loaded[id(old)]  # type: ignore[assignment]
 
 
 def write_weights(tensors: dict[str, Tensor], file: Path) -> None:

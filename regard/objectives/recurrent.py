@@ -101,13 +101,13 @@ class Recurrent(Objective):
             )
         if getattr(ours.config, "mem_len", 0) is None:
             raise ConfigError(
-                "this XLNet remembers everything, up to a whole epoch; set memory to a number of "
+                "this XLNet remembers everything, up to a whole epoch; set mem_len to a number of "
                 "rows"
             )
         if getattr(ours.config, "reuse_len", None) is not None:
             raise ConfigError(
                 f"this XLNet remembers only the first {ours.config.reuse_len} rows of a segment; "
-                "without reuse it can read on"
+                "without reuse_len it can read on"
             )
 
     def measure(self, totals: Loss) -> dict[str, float]:

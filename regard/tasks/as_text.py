@@ -181,7 +181,7 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
                  "digest": splits.digest}  # fmt: skip
         write_marker(
             work,
-            {"kind": "pairs", "vocabulary": vocab_size, "dtype": dtype, "special": asdict(special),
+            {"kind": "pairs", "vocab_size": vocab_size, "dtype": dtype, "special": asdict(special),
              "tokenizer": "existing", "splits": about, "sources": [recipe.data],
              "examples": facts},
         )  # fmt: skip

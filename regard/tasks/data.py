@@ -63,6 +63,6 @@ class LabelledData(TextData):
             "path": str(Path(built.config.data)),
             "task": built.config.examples.task,
             "labels": built.config.examples.labels,
-            "vocabulary": built.objective.corpus.vocab_size,
+            "vocab_size": built.objective.corpus.vocab_size,
             "splits": {k: {"examples": len(o.corpus)} for k, o in parts.items() if o is not None},
         }

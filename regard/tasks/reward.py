@@ -135,10 +135,10 @@ class Reward(MultiRow):
         counts = batch["held"].sum(1).tolist()
         return [row[:count] for row, count in zip(scores, counts, strict=True)]
 
-    def merge(self, found: list[Any]) -> list[Prediction]:
+    def merge(self, rows: list[Any]) -> list[Prediction]:
         """Of two replies the better one (0: the first) and how surely; of one its score."""
         answers = []
-        for row in found:
+        for row in rows:
             if len(row) == 1:
                 answers.append(Prediction(row[0]))
                 continue

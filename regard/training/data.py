@@ -93,7 +93,7 @@ class TextData:
         data = read_marker(Path(built.config.data))
         return {
             "path": str(Path(built.config.data)),
-            "vocabulary": data["vocabulary"],
+            "vocab_size": data["vocab_size"],
             "splits": {
                 name: {k: v for k, v in split.items() if k != "shards"}
                 for name, split in data["splits"].items()

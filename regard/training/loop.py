@@ -80,7 +80,7 @@ class StepMetrics:
     loss: float  # what is learned: the losses with their weights
     losses: dict[str, float]  # per target
     norm: float
-    rate: float
+    lr: float
     tokens: int
     flags: list[bool]  # raised in any of the processes
 
@@ -286,7 +286,7 @@ class Loop:
             tensors[f"hidden.{i}"] = self.group.gather(mine)[back]
         if states[0].attention_mask is not None:
             marks = torch.cat([s.attention_mask for s in states if s.attention_mask is not None])
-            tensors["real"] = self.group.gather(marks.to(torch.uint8))[back]
+            tensors["attention_mask"] = self.group.gather(marks.to(torch.uint8))[back]
         tensors["length"] = torch.tensor(states[0].length)
         return tensors
 
@@ -322,7 +322,7 @@ class Loop:
         for part in self.batches.slices:
             rows = torch.tensor(self.batches.places(part))
             attention_mask = (
-                memory["real"][rows].bool().to(self.device) if "real" in memory else None
+                memory["attention_mask"][rows].bool().to(self.device) if "attention_mask" in memory else None
             )
             self.states.append(
                 State(

@@ -165,9 +165,9 @@ class LiveProgress:
         record = self.record
         line = spark(list(self.losses), 32, self.bars)
         rows = [("loss", f"{number(record.get('loss'))}  mean {number(self.average)}  {line}")]
-        rate = [number(record["rate"])] if "rate" in record else []
+        rate = [number(record["lr"])] if "lr" in record else []
         rate += [f"gradient {number(record['norm'])}"] if "norm" in record else []
-        rows.append(("rate", "  ".join(rate)))
+        rows.append(("lr", "  ".join(rate)))
         rows.append(("speed", speed(record)))
         if record.get("memory"):
             rows.append(("memory", size(record["memory"])))
@@ -315,8 +315,8 @@ def step_words(record: Record, average: float) -> list[str]:
     words = [f"step {record['step']:,}" + (f" of {steps:,}" if steps else "")]
     if "loss" in record:
         words.append(f"loss {number(record['loss'])} (mean {number(average)})")
-    if "rate" in record:
-        words.append(f"rate {number(record['rate'])}")
+    if "lr" in record:
+        words.append(f"lr {number(record['lr'])}")
     if speed(record):
         words.append(speed(record))
     if record.get("memory"):

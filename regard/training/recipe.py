@@ -390,12 +390,12 @@ def changed(recipe: Recipe, table: Table) -> Recipe:
     other libraries, or stands in another table, is answered with ours; keys that had another name
     here are answered all at once.
     """
-    check_old_keys(table)
     try:
         return from_table(Recipe, table, what="recipe key", base=recipe)
     except UnknownName as error:
-        from regard.core.foreign import ours
+        from regard.core.foreign import ours  # tables that only a wrong name needs
 
+        check_old_keys(table)
         keys = option_keys()
         option = ours(error.name, keys) or f"--{plain_option(error.name)}"
         if option not in keys or keys[option].rpartition(".")[0] == error.name.rpartition(".")[0]:
@@ -416,13 +416,13 @@ def check_old_keys(table: Table) -> None:
 
 def differences(recipe: Recipe) -> list[str]:
     """What a recipe says that the defaults do not, as KEY=VALUE."""
-    usual, found = Recipe().table(), []
+    usual, changes = Recipe().table(), []
     for name, value in recipe.table().items():
         inner = value if isinstance(value, dict) else {}
         known: Any = usual.get(name, {})
-        found += [f"{name}.{key}={one}" for key, one in inner.items() if known.get(key) != one]
-        found += [f"{name}={value}"] if value != known and not isinstance(value, dict) else []
-    return found
+        changes += [f"{name}.{key}={one}" for key, one in inner.items() if known.get(key) != one]
+        changes += [f"{name}={value}"] if value != known and not isinstance(value, dict) else []
+    return changes
 
 
 def plain_option(key: str) -> str:

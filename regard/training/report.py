@@ -182,14 +182,14 @@ def panels(story: RunRecord) -> list[Panel]:
     """Loss, each measure of the validation, rate and speed, all over the same steps."""
     steps = [r["step"] for r in story.records]
     span = (min(steps, default=0), max(steps, default=0))
-    loss, rate, speed = (story.points(k) for k in ("loss", "rate", "tokens_per_second"))
+    loss, rate, speed = (story.points(k) for k in ("loss", "lr", "tokens_per_second"))
     noisy, mean = CurveLine("step", loss, faint=True), CurveLine("mean", smooth(loss))
     drawn = [Panel("Loss of each step, in nats", [noisy, mean], span=span)]
     for name in story.measures[:3]:
         points = [(r["step"], r["valid"].get(name)) for r in story.validations]
         line = CurveLine(words(name), [(x, y) for x, y in points if plain(y)], 2, dots=True)
         drawn.append(Panel(f"Validation: {words(name)}", [line], span=span))
-    drawn.append(Panel("Learning rate", [CurveLine("rate", rate, 3)], zero=True, span=span))
+    drawn.append(Panel("Learning rate", [CurveLine("lr", rate, 3)], zero=True, span=span))
     drawn.append(Panel("Tokens per second", [CurveLine("speed", speed, 4)], zero=True, span=span))
     return drawn
 
@@ -253,7 +253,7 @@ def splits_of(story: RunRecord) -> tuple[list[str], list[list[Any]]]:
 
 def about_data(story: RunRecord) -> list[tuple[str, str]]:
     data = table_of(story.facts.get("data"))
-    rows = [(k, data.get(k)) for k in ("path", "sources", "tokenizer", "vocabulary")]
+    rows = [(k, data.get(k)) for k in ("path", "sources", "tokenizer", "vocab_size")]
     return [(k, number(v) if plain(v) else flat(v)) for k, v in rows if v]
 
 

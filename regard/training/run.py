@@ -151,7 +151,7 @@ class TrainingRun:
             "step": progress.step,
             "loss": metrics.loss,
             "parts": metrics.losses if len(metrics.losses) > 1 else {},
-            "rate": metrics.rate,
+            "lr": metrics.lr,
             "norm": metrics.norm,
             "tokens": progress.tokens,
             "seconds": progress.seconds,

@@ -263,8 +263,8 @@ def test_a_model_that_has_not_learned_it_says_who_could(world):
         loaded.translate("a film")
     with pytest.raises(ConfigError, match="has learned no task, so it cannot answer"):
         load(world.model("bert")).answer("who", "a film")
-    with pytest.raises(ConfigError, match="beams: such is asked of models that write"):
-        loaded.classify("a film", beams=2)
+    with pytest.raises(ConfigError, match="num_beams: such is asked of models that write"):
+        loaded.classify("a film", num_beams=2)
     assert loaded.entail("a film", "a plot").value in ("good", "bad")
 
 

@@ -23,7 +23,7 @@ def test_a_cell_is_measured_once_for_its_settings(
     assert once(file, measure, {"lr": 1e-3, "betas": [0.9, 0.98]}) == first
     assert (len(calls), capsys.readouterr().err) == (1, "")
     second = once(file, measure, {"lr": 2e-3, "betas": [0.9, 0.98]})
-    assert second == {"seconds": 2.0, "settings": {"rate": 2e-3, "betas": [0.9, 0.98]}}
+    assert second == {"seconds": 2.0, "settings": {"lr": 2e-3, "betas": [0.9, 0.98]}}
     assert "a.json has other settings: measured again" in capsys.readouterr().err
     assert json.loads(file.read_text()) == second
     assert once(file, measure) == second

@@ -62,12 +62,12 @@ def test_a_cell_of_another_budget_is_refused(out: Path) -> None:
 def test_a_cell_whose_run_has_other_settings_is_refused(out: Path) -> None:
     run = out / "runs" / "gpt"
     run.mkdir(parents=True)
-    batch = '[batch]\nlength = 256\nsamples = {}\n[engine]\ncompile = "no"\n'
+    batch = '[batch]\nseq_len = 256\nsize = {}\n[engine]\ncompile = "no"\n'
     valid = "[validation]\nsamples = 1000000\n"
     (run / "recipe.toml").write_text(batch.format(16) + valid)
     assert results.found_in(out / "cells", out, TOKENS).rows
     (run / "recipe.toml").write_text(batch.format(8) + valid)
-    with pytest.raises(SystemExit, match=r"batch\.samples 8, not 16"):
+    with pytest.raises(SystemExit, match=r"batch\.size 8, not 16"):
         results.found_in(out / "cells", out, TOKENS)
 
 

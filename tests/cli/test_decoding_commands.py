@@ -162,7 +162,7 @@ def test_refusals(gpt: Path, bert: Path, tmp_path: Path) -> None:
         (("generate", gpt, "The", "--num-beams", 2, "--top-k", 3), ConfigError, "beams"),
         (("generate", gpt, "The", "--num-samples", 2, "--stream"), InputError, "--stream"),
         (("generate", gpt, "The", "--precision", "fp3"), UnknownName, "fp32"),
-        (("generate", gpt, "The", "--max-new-tokens", 0), ConfigError, "token_noise is 0"),
+        (("generate", gpt, "The", "--max-new-tokens", 0), ConfigError, "max_new_tokens is 0"),
         (("chat", gpt, "--max-turns", -1), ConfigError, "--max-turns is -1"),
     ]
     for arguments, kind, says in cases:

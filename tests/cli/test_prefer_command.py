@@ -131,7 +131,7 @@ def test_what_the_start_has_learned_stays_known(model: Path, tmp_path: Path) -> 
     told("align", tmp_path / "talker", *QUICK, "--data", data, "--out", out, "--steps", 2)
     assert 'form = "dialogue"' in (out / "recipe.toml").read_text()
     assert (out / "task.json").read_text() == (tmp_path / "talker" / "task.json").read_text()
-    assert isinstance(regard.load(out).converse("c e", tokens=3).value, str)
+    assert isinstance(regard.load(out).converse("c e", max_new_tokens=3).value, str)
 
 
 @pytest.mark.parametrize("method", ["reward", "ipo", "grpo"])
@@ -157,7 +157,7 @@ def test_resumed_equals_uninterrupted(
 def test_a_token_that_the_model_lacked_is_the_start_s_too(pairs: Path, tmp_path: Path) -> None:
     """A tokenizer without an end gets one, and the model a row for it; so does the start."""
     few = tokenizer(("pad", "unk"))
-    place = gpt(tmp_path / "gpt", width=16, layers=1, vocabulary=len(few))
+    place = gpt(tmp_path / "gpt", width=16, layers=1, vocab_size=len(few))
     few.save(place)
     given = {"model": str(place), "data": str(pairs), "budget": {"steps": 1},
              "optimizer": {"lr": 0.0}, "engine": {"precision": "fp32"}}  # fmt: skip
@@ -176,7 +176,7 @@ def test_a_run_goes_on_only_beside_the_same_models(
     stop.append(2)
     assert run(recipe_for("dpo", given), tmp_path / "run", display="silent")["outcome"] != "done"
     kept = (place / "model.safetensors").read_bytes()
-    gpt(place, width=16, layers=1, context=32, start_std=0.03)
+    gpt(place, width=16, layers=1, context=32, init_std=0.03)
     with pytest.raises(InputError, match="has changed since this run began"):
         run(Recipe(), tmp_path / "run", resume=True, display="silent")
     (place / "model.safetensors").write_bytes(kept)

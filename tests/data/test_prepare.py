@@ -285,7 +285,7 @@ def test_a_failure_leaves_nothing_and_keeps_the_old(
         ("text.txt", {"pairs": True, "chunking": Chunking("fixed")}, "a pair cannot be cut"),
         ("text.txt", {"reading": SourceOptions(form="jsonl")}, "not valid JSON"),
         ("text.txt", {"tokenizer": "{none}"}, "holds no tokenizer"),
-        ("text.txt", {"tokenizer": "{data}", "vocabulary": 9}, "leave --vocab-size out"),
+        ("text.txt", {"tokenizer": "{data}", "vocab_size": 9}, "leave --vocab-size out"),
         ("text.txt", {"tokenizer": "{data}", "lower": True}, "leave --lower out"),
         ("text.txt", {"tokenizer": "{data}/data.json"}, "is not a tokenizer.json"),
         ("blank.txt", {"tokenizer": "bytes"}, "no text in"),
@@ -309,8 +309,8 @@ def test_bad_plans(
 LONG = """
 import sys
 from pathlib import Path
-from regard.data.prepare import Plan, prepare
-plan = Plan((sys.argv[1],), Path(sys.argv[2]), tokenizer=sys.argv[3])
+from regard.data.prepare import PreparePlan, prepare
+plan = PreparePlan((sys.argv[1],), Path(sys.argv[2]), tokenizer=sys.argv[3])
 summary = prepare(plan)
 status = Path("/proc/self/status").read_text()
 peak = int(status.split("VmHWM:")[1].split()[0]) * 1024

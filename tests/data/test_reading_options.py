@@ -55,7 +55,7 @@ def test_finetune_names_columns(
     words += ["--format", "csv"]
     result = planned(capsys, *words, "--header", "--field", "label=2", "examples.fields.text=3")
     assert result["fields"] == {"label": "2", "text": 3} and result["labels"] == ["bad", "good"]
-    assert result["form"] == "csv" and result["header"] == "yes"
+    assert result["format"] == "csv" and result["header"] == "yes"
     file.write_text("".join(rows))
     result = planned(capsys, *words, "--no-header", "--field", "label=2", "--field", "text=3")
     assert result["header"] == "no" and result["labels"] == ["bad", "good"]

@@ -192,7 +192,7 @@ def test_the_same_text_makes_the_same_files() -> None:
         "from regard.data.vocabulary import KINDS, train\n"
         "texts = sys.stdin.buffer.read().decode().split('\\0')\n"
         "for kind in KINDS:\n"
-        "    made = train(kind, texts, vocabulary=None, lower=None, marks=5)\n"
+        "    made = train(kind, texts, vocab_size=None, lower=None, marks=5)\n"
         "    print(kind, hashlib.sha256(made.files['tokenizer.json']).hexdigest())\n"
         "assert 'torch' not in sys.modules\n"
     )

@@ -42,10 +42,11 @@ def collate(
 ) -> dict[str, np.ndarray]:
     """Rows padded on the right to the longest window, or to `length`."""
     shape = (len(windows), length or max(len(window.ids) for window in windows))
+    kinds = ("attention_mask", "passage", "fullest", "eligible", "question")
     batch = {
         "ids": np.full(shape, pad, np.int64),
         "segments": np.full(shape, beyond, np.int64),
-        **{k: np.zeros(shape, bool) for k in "real passage fullest eligible question".split()},
+        **{k: np.zeros(shape, bool) for k in kinds},
         "cls": np.array([window.cls for window in windows], np.int64),
         "start": np.array([window.target[0] for window in windows], np.int64),
         "end": np.array([window.target[1] for window in windows], np.int64),

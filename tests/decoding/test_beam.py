@@ -168,8 +168,8 @@ def test_processors_hold_for_beams() -> None:
 
 
 def test_beams_do_not_draw() -> None:
-    for options in ({"temperature": 0.7}, {"samples": 2}, {"top_k": 3}):
+    for options in ({"temperature": 0.7}, {"num_samples": 2}, {"top_k": 3}):
         with pytest.raises(ConfigError, match="beams"):
             generate(speaker(SHORT), [1], num_beams=2, **options)
-    with pytest.raises(ConfigError, match="best is 3"):
+    with pytest.raises(ConfigError, match="num_return_sequences is 3"):
         generate(speaker(SHORT), [1], num_beams=2, num_return_sequences=3)

@@ -216,7 +216,7 @@ def test_what_is_refused() -> None:
         fill(loaded, "the ___ " + "sat " * 100)
     with pytest.raises(UnknownName, match="did you mean 'left'"):
         fill(loaded, "___", order="lefty")
-    with pytest.raises(ConfigError, match="top_k is 0"):
+    with pytest.raises(ConfigError, match="top is 0"):
         fill(loaded, "___", top=0)
     with pytest.raises(InputError, match="GPT: it goes on with a text"):
         fill(talking(), "The ___")

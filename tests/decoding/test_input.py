@@ -95,21 +95,21 @@ def test_a_text_needs_a_tokenizer() -> None:
 @pytest.mark.parametrize(
     "options,says",
     [
-        ({"tokens": 0}, "token_noise is 0"),
-        ({"minimum": 200}, "minimum is 200"),
+        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+        ({"min_new_tokens": 200}, "min_new_tokens is 200"),
         ({"temperature": -1.0}, "temperature is -1"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"top_k": 0}, "top_k is 0"),
         ({"top_p": 0.0}, "top_p is 0"),
         ({"top_p": 1.5}, "top_p is 1.5"),
-        ({"typical": 2.0}, "typical is 2"),
-        ({"repetition": 0.0}, "repetition is 0"),
-        ({"no_repeat": 0}, "no_repeat is 0"),
+        ({"typical_p": 2.0}, "typical_p is 2"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0"),
+        ({"no_repeat_ngram_size": 0}, "no_repeat_ngram_size is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"penalty": "papier"}, "did you mean 'paper'"),
         ({"stopping": "never"}, "unknown stopping"),
         ({"stopping": "full"}, "only matters to beams"),
-        ({"alpha": 1.0}, "only matters to beams"),
+        ({"length_penalty": 1.0}, "only matters to beams"),
         ({"precision": "bf15"}, "did you mean 'bf16'"),
         ({"topk": 3}, "did you mean 'top_k'"),
     ],
@@ -121,7 +121,7 @@ def test_options_that_cannot_be(options: dict[str, Any], says: str) -> None:
 
 
 def test_several_cannot_be_streamed() -> None:
-    for options in ({"samples": 2}, {"beams": 2}):
+    for options in ({"num_samples": 2}, {"num_beams": 2}):
         with pytest.raises(ConfigError, match="one text can be streamed"):
             stream(talking(), "The", **options)
 
@@ -129,7 +129,7 @@ def test_several_cannot_be_streamed() -> None:
 def test_ids_outside_the_vocabulary() -> None:
     with pytest.raises(InputError, match="outside the vocabulary"):
         generate(speaker(SHORT), [1, 99])
-    for name in ("end", "banned"):
+    for name in ("eos_ids", "banned"):
         with pytest.raises(InputError, match=f"{name} holds 29"):
             generate(speaker(SHORT), [1], **{name: [3, 29]})
     with pytest.raises(RegardError):

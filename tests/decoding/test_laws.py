@@ -28,7 +28,11 @@ def test_cached_is_uncached(specimen: Specimen) -> None:
 @pytest.mark.parametrize("specimen", ALL, ids=str)
 def test_a_batch_is_each_alone(specimen: Specimen) -> None:
     loaded = speaker(specimen)
-    for options in ({}, {"temperature": 1.2, "seed": 3}, {"beams": 3, "best": 2}):
+    for options in (
+        {},
+        {"temperature": 1.2, "seed": 3},
+        {"num_beams": 3, "num_return_sequences": 2},
+    ):
         together = generate(loaded, PROMPTS, max_new_tokens=14, banned=[3], **options)
         for number, prompt in enumerate(PROMPTS):
             alone = generate(
@@ -83,8 +87,8 @@ def test_draws_are_of_seed_prompt_sample_and_step() -> None:
 
     assert ids(seed=1) == ids(seed=1) == ids(seed=1, batch=1) == ids(seed=1, batch=3)
     assert ids(seed=1) != ids(seed=2)
-    assert ids(seed=1, samples=3)[::3] == ids(seed=1)
-    many = ids(seed=1, samples=3)
+    assert ids(seed=1, num_samples=3)[::3] == ids(seed=1)
+    many = ids(seed=1, num_samples=3)
     assert many[0] != many[1] != many[2]
     assert ids(seed=1, first=1)[0] != ids(seed=1)[0]
 
@@ -122,7 +126,7 @@ def test_bf16_is_close() -> None:
     for specimen in ALL:
         model = model_of(specimen, torch.float32)
         exact = generate(LoadedModel(model), PROMPTS[1], max_new_tokens=1)[0][0]
-        three = {"tokens": 3, "end": []}
+        three = {"max_new_tokens": 3, "eos_ids": []}
         near = generate(LoadedModel(model), PROMPTS, precision="bf16", **three)[1][0]
         low = generate(LoadedModel(specimen.fresh(torch.bfloat16)), PROMPTS, **three)[1][0]
         if near.ids[0] == exact.ids[0]:
@@ -141,6 +145,6 @@ def test_a_memory_of_nothing_is_no_reason_to_forget() -> None:
 
 def test_everything_forbidden_is_said() -> None:
     loaded = speaker(SHORT)
-    for options in ({}, {"beams": 2}, {"top_p": 0.5}):
+    for options in ({}, {"num_beams": 2}, {"top_p": 0.5}):
         with pytest.raises(InputError, match="every token is forbidden"):
             generate(loaded, PROMPTS[0], banned=list(range(29)), **options)

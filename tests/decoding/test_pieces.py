@@ -118,7 +118,10 @@ def test_stop_words_end_a_text() -> None:
     """Of several tokens, in samples and in beams; the text ends before, the ids behind them."""
     loaded = talking("characters", seed=1)
     free = generate(loaded, "The", max_new_tokens=40, temperature=1.5, num_samples=4, eos_ids=[])[0]
-    for options in ({"temperature": 1.5, "samples": 4}, {"beams": 3, "best": 3}):
+    for options in (
+        {"temperature": 1.5, "num_samples": 4},
+        {"num_beams": 3, "num_return_sequences": 3},
+    ):
         plain = generate(loaded, "The", max_new_tokens=40, eos_ids=[], **options)[0]
         text = plain[0].text
         assert text is not None and len(free) == 4

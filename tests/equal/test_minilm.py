@@ -131,4 +131,4 @@ def test_described(directory: Path, reference: Any) -> None:
     assert found["parameters"] == sum(p.numel() for p in reference.parameters())
     assert found["family"] == "bert" and found["opens_in_transformers"] is True
     assert found["config"]["layers"] == 6 and found["config"]["width"] == 384
-    assert found["tokenizer"]["vocabulary"] == found["config"]["vocab_size"] == 30522
+    assert found["tokenizer"]["vocab_size"] == found["config"]["vocab_size"] == 30522

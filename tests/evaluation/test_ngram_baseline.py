@@ -28,7 +28,7 @@ def write(directory: Path, splits: dict[str, list[list[int]]], vocab_size: int =
         for document in documents:
             writer.add([[*document, END]], len(document))
         facts[split] = writer.close()
-    about = {"vocabulary": vocab_size, "special": {"end": END}, "dtype": "uint16"}
+    about = {"vocab_size": vocab_size, "special": {"end": END}, "dtype": "uint16"}
     write_marker(directory, about | {"splits": facts})
     return directory
 

@@ -173,7 +173,7 @@ def test_choose(world: World, ask: Any, tmp_path: Path) -> None:
 
 def test_translate(world: World, ask: Any) -> None:
     run, many = world.run("translator"), texts(3, 4)
-    said = load(run).translate(many, beams=2, tokens=6)
+    said = load(run).translate(many, num_beams=2, max_new_tokens=6)
     out = ask("predict", run, "--num-beams", "2", "--max-new-tokens", "6", given="\n".join(many))[0]
     assert out.splitlines() == [" ".join(one.value.split()) for one in said]
 

@@ -200,10 +200,10 @@ def test_scores_are_not_compared_with_classes(world: World, tmp_path: Path) -> N
 def test_a_published_t5_is_told_the_languages(world: World, tmp_path: Path) -> None:
     pytest.importorskip("sacrebleu")
     data = [world.data("translate", 4)]
-    plan = Plan(out=tmp_path / "t", task="translate", decoding={"tokens": 3})
+    plan = Plan(out=tmp_path / "t", task="translate", decoding={"max_new_tokens": 3})
     with pytest.raises(ConfigError, match="say prefix='translate English to German: '"):
         examine(world.model("t5"), data, plan)
-    given = {"tokens": 3, "prefix": "translate English to German: "}
+    given = {"max_new_tokens": 3, "prefix": "translate English to German: "}
     plan = Plan(out=tmp_path / "t", task="translate", decoding=given,
                 against=world.run("translator"))  # fmt: skip
     assert examine(world.model("t5"), data, plan)["comparison"]["names"] == ["translator", "t5"]

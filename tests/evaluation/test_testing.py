@@ -321,8 +321,9 @@ REFUSED = [  # the model, the data, the plan; the error, and what it names
     ("reviewer", TEXT, {}, InputError, r"is prepared text, and .* has learned classify"),
     ("bert", TEXT, {}, InputError, "another tokenizer"),
     ("one", TEXT, {"split": "dev"}, UnknownName, "split"),
-    ("reviewer", CLASSIFY, {"decoding": {"beams": 4}}, ConfigError, "beams: such is asked of"),
-    ("one", TEXT, {"decoding": {"beams": 4}}, ConfigError, "beams"),
+    ("reviewer", CLASSIFY, {"decoding": {"num_beams": 4}}, ConfigError,
+     "num_beams: such is asked of"),
+    ("one", TEXT, {"decoding": {"num_beams": 4}}, ConfigError, "num_beams"),
     *[("reviewer", CLASSIFY, plan, ConfigError, f"--{option} says nothing to a test of classify")
       for option, plan in (("seq-len", {"length": 8}), ("split", {"split": "valid"}),
                            ("strict", {"strict": True}), ("language", {"language": "zh"}))],

@@ -77,7 +77,7 @@ def test_the_best_threshold_may_lie_below_zero():
 
 def test_translations_are_sacrebleus(tested):
     sacrebleu = pytest.importorskip("sacrebleu")
-    decoding = {"beams": 2, "tokens": 8}
+    decoding = {"num_beams": 2, "max_new_tokens": 8}
     found, written = tested("translator", "translate", limit=20, language="zh", decoding=decoding)
     gold, said = sides(written)
     assert gold == [row["text"][::-1] for row in written]
@@ -88,7 +88,7 @@ def test_translations_are_sacrebleus(tested):
 
 
 def test_every_reply_of_a_dialogue_is_one(world, tested):
-    found, said = tested("talker", world.data("converse", 6), decoding={"tokens": 4})
+    found, said = tested("talker", world.data("converse", 6), decoding={"max_new_tokens": 4})
     assert found["examples"] == len(said) == 12 and found["task"] == "converse"
     talk = json.loads(Path(world.data("converse", 6)).read_text().splitlines()[0])["turns"]
     assert [(row["text"], row["gold"]) for row in said[:2]] == [

@@ -28,7 +28,7 @@ def step(specimen: Specimen, seed: int, marks: bool) -> Batch:
     }
     batch = collate([text, text], marks=marks)
     if marks:
-        name = "target_attention_mask" if specimen.pair else "attention_mask"
+        name = "decoder_attention_mask" if specimen.pair else "attention_mask"
         batch.inputs[name][0, : seed % 3] = False
     if "global_tokens" in batch.inputs:
         found = places(batch.inputs["global_tokens"], batch.inputs.get("attention_mask"))
@@ -65,7 +65,7 @@ def test_reading_on_settles(specimen: Specimen) -> None:
     model.config = limited(model.config)
     if hasattr(model, "limits"):
         model.limits = MemoryLimits.of(model.config)
-    source = {"source": tokens[:, :4]} if specimen.pair else {}
+    source = {"input_ids": tokens[:, :4]} if specimen.pair else {}
     name = "decode" if specimen.pair else "forward"
     counts = []
     with torch._dynamo.config.patch(allow_rnn=True), pytest.MonkeyPatch.context() as patch:

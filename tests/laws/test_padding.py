@@ -52,7 +52,7 @@ def test_padding_alone_gives_no_nan(specimen: Specimen) -> None:
     """A batch may hold a row without a single real token: the last of a sharded epoch does."""
     model = specimen.fresh()
     batch = collate([specimen.text(5, 0), specimen.text(3, 1)])
-    for name in ("attention_mask", "target_attention_mask", "source_attention_mask"):
+    for name in ("attention_mask", "decoder_attention_mask"):
         if name in batch.inputs:
             batch.inputs[name][1] = False
     hidden = model(**batch.inputs)

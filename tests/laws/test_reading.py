@@ -47,7 +47,7 @@ def cuts(pieces: list[int], length: int) -> list[tuple[int, int]]:
 def in_pieces(
     model: object, inputs: dict[str, Tensor], pieces: list[int], spare: int = 0
 ) -> Tensor:
-    length = inputs["target" if "target" in inputs else "tokens"].size(1)
+    length = inputs["decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"].size(1)
     reader = Reader(model, inputs, length + spare)
     return torch.cat([reader.read(*cut) for cut in cuts(pieces, length)], 1)
 
@@ -118,7 +118,7 @@ def test_padding_between_what_was_read_and_what_follows(
     new = torch.arange(more).expand(len(texts), more)
     for field, value in (
         (name, new),
-        ("target_attention_mask" if specimen.pair else "attention_mask", new >= 0),
+        ("decoder_attention_mask" if specimen.pair else "attention_mask", new >= 0),
     ):
         inputs[field] = torch.cat([inputs[field], value], 1)
     reader = Reader(model, inputs, width + more)
@@ -156,7 +156,7 @@ def test_beams_may_be_reordered(
         new = torch.randint(specimen.config.vocab_size, (way.numel(), more), generator=dice)
         for field, value in (
             (name, new),
-            ("target_attention_mask" if specimen.pair else "attention_mask", new >= 0),
+            ("decoder_attention_mask" if specimen.pair else "attention_mask", new >= 0),
         ):
             inputs[field] = torch.cat([inputs[field], value], 1)
         reader.inputs = inputs
@@ -191,7 +191,7 @@ def test_a_long_memory_is_one_long_pass_in_every_layer(
     specimen: Specimen, pieces: list[int], length: int, seed: int
 ) -> None:
     model, text = specimen.fresh(), specimen.text(length, seed)
-    tokens = collate([text], marks=False).inputs["tokens"]
+    tokens = collate([text], marks=False).inputs["input_ids"]
     whole, parts = State(), State()
     model(tokens, state=whole)
     for start, end in cuts(pieces, length):
@@ -270,7 +270,7 @@ def test_xlnet_reads_backwards_in_the_second_half_of_a_batch(length: int, seed: 
     model = type(model_of(specimen))(XLNET.replace(two_directions=True)).eval()
     model.load_state_dict(model_of(specimen).state_dict())
     text = specimen.text(length, seed)
-    pair = [torch.stack([text[name], text[name].flip(0)]) for name in ("tokens", "segments")]
+    pair = [torch.stack([text[name], text[name].flip(0)]) for name in ("input_ids", "segments")]
     forwards, backwards = model(pair[0], segments=pair[1])
     close(backwards.flip(0), forwards, CLOSE[torch.float32])
 

@@ -89,9 +89,8 @@ def test_no_gradient_reaches_padding(
         hidden = model(**batch.inputs)
     torch.cat(batch.of(hidden)).square().sum().backward()
     for name, mark in (
-        ("tokens", "attention_mask"),
-        ("source", "source_attention_mask"),
-        ("target", "target_attention_mask"),
+        ("input_ids", "attention_mask"),
+        ("decoder_input_ids", "decoder_attention_mask"),
     ):
         if name in vectors:
             slope = vectors[name].grad
@@ -102,7 +101,7 @@ def test_no_gradient_reaches_padding(
 def looked_up(model: Any, specimen: Specimen) -> Iterator[dict[str, Tensor]]:
     """The vectors of the tokens, by the name of the field they come from, as they are looked up."""
     found: dict[str, Tensor] = {}
-    waiting = iter(["source", "target"] if specimen.pair else ["tokens"])
+    waiting = iter(["input_ids", "decoder_input_ids"] if specimen.pair else ["input_ids"])
 
     def note(module: Any, inputs: Any, output: Tensor) -> None:
         output.retain_grad()
@@ -241,7 +240,7 @@ def test_a_row_that_sees_nothing_is_zero_and_finite(length: int, seed: int) -> N
     """XLNet's first question, without a memory: it knows its place and nothing else."""
     specimen = next(s for s in ZOO if s.name == "xlnet-asking")
     model = specimen.fresh()
-    tokens = specimen.text(length, seed)["tokens"][None]
+    tokens = specimen.text(length, seed)["input_ids"][None]
     order = torch.arange(length)[None]
     with regard.record(model) as seen:
         hidden = model(tokens, order=order, targets=torch.tensor([[0, length - 1]]))

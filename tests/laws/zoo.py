@@ -38,9 +38,8 @@ Sees = dict[
 ]  # for each field of tokens: may the row (first) depend on the token (second)?
 
 MARKS = {
-    "tokens": "attention_mask",
-    "source": "source_attention_mask",
-    "target": "target_attention_mask",
+    "input_ids": "attention_mask",
+    "decoder_input_ids": "decoder_attention_mask",
 }
 FOLLOWERS = ("segments", "order", "global_tokens")  # padded together with the tokens
 JUNK = {"segments": 1, "order": -1, "global_tokens": True}  # what padding holds must not matter
@@ -57,7 +56,7 @@ class Specimen:
     kind: type[Model]
     config: Config
     reach: Callable[[Any, Text], Tensor]  # what a row may depend on among its own tokens, [R, T]
-    fields: tuple[str, ...] = ("tokens",)  # what one text consists of
+    fields: tuple[str, ...] = ("input_ids",)  # what one text consists of
     embedding: str = "tokens"  # where the model looks its tokens up
     stretch: int = 1  # texts are this many times longer: windows show only then
     stepwise: bool = False  # can it read a text piece by piece?
@@ -67,11 +66,11 @@ class Specimen:
 
     @property
     def pair(self) -> bool:
-        return "source" in self.fields
+        return "decoder_input_ids" in self.fields
 
     @property
     def main(self) -> str:
-        return "target" if self.pair else "tokens"
+        return "decoder_input_ids" if self.pair else "input_ids"
 
     def fresh(self, dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
         """A model of one's own to change."""
@@ -97,8 +96,8 @@ class Specimen:
 
         made: Text = {self.main: draw(VOCABULARY, length)}
         rows = length
-        if "source" in self.fields:
-            made["source"] = draw(VOCABULARY, 1 + int(draw(9)))
+        if self.pair:
+            made["input_ids"] = draw(VOCABULARY, 1 + int(draw(9)))
         if "segments" in self.fields:
             made["segments"] = draw(2, length)
         if "global_tokens" in self.fields:
@@ -115,8 +114,9 @@ class Specimen:
     def sees(self, text: Text) -> Sees:
         own = self.reach(self.config, text)
         if not self.pair:
-            return {"tokens": own}
-        return {"source": torch.ones(own.size(0), text["source"].numel()).bool(), "target": own}
+            return {"input_ids": own}
+        source = torch.ones(own.size(0), text["input_ids"].numel()).bool()
+        return {"input_ids": source, "decoder_input_ids": own}
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The summed surprisal of all real rows' labels; BERT is also asked what comes next."""
@@ -151,7 +151,7 @@ def collate(texts: list[Text], left: bool = False, extra: int = 0, marks: bool =
         assert marks or all(text[name].numel() == width for text in texts)
         starts = [width - text[name].numel() if left else 0 for text in texts]
         spans = [slice(s, s + t[name].numel()) for s, t in zip(starts, texts, strict=True)]
-        for one in (name, *(FOLLOWERS if name == "tokens" else ())):
+        for one in (name, *(FOLLOWERS if name == "input_ids" else ())):
             if one in texts[0]:
                 table = torch.full((len(texts), width), JUNK.get(one, 3))
                 for row, span, text in zip(table, spans, texts, strict=True):
@@ -190,11 +190,11 @@ class Reader:
 
     def __init__(self, model: Any, inputs: dict[str, Tensor], capacity: int) -> None:
         self.model, self.inputs = model, inputs
-        self.name = "target" if "target" in inputs else "tokens"
+        self.name = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
         self.state: State = model.start(inputs[self.name].size(0), capacity)
         if isinstance(model, EncoderDecoder):
-            self.state.source_attention_mask = inputs.get("source_attention_mask")
-            encoded = model.encode(inputs["source"], self.state.source_attention_mask)
+            self.state.source_attention_mask = inputs.get("attention_mask")
+            encoded = model.encode(inputs["input_ids"], self.state.source_attention_mask)
             self.state.source: list[CrossKV] = model.project_source(encoded)
 
     def read(self, start: int, end: int) -> Tensor:
@@ -219,12 +219,12 @@ class Reader:
 
 
 def everything(c: Any, text: Text) -> Tensor:
-    length = text["tokens"].numel()
+    length = text["input_ids"].numel()
     return torch.ones(length, length).bool()
 
 
 def past(c: Any, text: Text) -> Tensor:
-    length = text["target" if "target" in text else "tokens"].numel()
+    length = text["decoder_input_ids" if "decoder_input_ids" in text else "input_ids"].numel()
     return torch.ones(length, length).bool().tril()
 
 
@@ -251,7 +251,7 @@ def neighbours(c: LongformerConfig, text: Text) -> Tensor:
 def causal_neighbours(c: CharacterLongformerConfig, text: Text) -> Tensor:
     steps = []
     for layer in range(c.layers):
-        distance = torch.arange(text["tokens"].numel())
+        distance = torch.arange(text["input_ids"].numel())
         distance, step, window = distance[:, None] - distance, c.dilation(layer), c.window(layer)
         apart = (distance % step == 0) & (distance <= window * step)
         steps.append((distance >= 0) & ((distance <= window) | apart))
@@ -303,8 +303,8 @@ LLAMA_GROUPED = LLAMA.replace(
     rope_scaling=(4.0, 1.0, 4.0, 16.0),
 )  # fmt: skip
 ROBERTA = RobertaConfig(**SMALL, ffn_size=24, context=96)
-ORDERED = ("tokens", "segments", "order")
-GLOBAL = ("tokens", "global_tokens")
+ORDERED = ("input_ids", "segments", "order")
+GLOBAL = ("input_ids", "global_tokens")
 
 
 def reader(
@@ -315,7 +315,7 @@ def reader(
 
 
 def pair(name: str, kind: type[Model], config: Config) -> Specimen:
-    return reader(name, kind, config, fields=("source", "target"))
+    return reader(name, kind, config, fields=("input_ids", "decoder_input_ids"))
 
 
 def long(name: str, config: Config, *fields: str) -> Specimen:
@@ -325,7 +325,7 @@ def long(name: str, config: Config, *fields: str) -> Specimen:
 ZOO = (
     pair("transformer", Transformer, PAIR),
     pair("transformer-pre", Transformer, PAIR.replace(norm="pre", bias=True)),
-    Specimen("bert", Bert, BERT, everything, ("tokens", "segments"), "embeddings.tokens"),
+    Specimen("bert", Bert, BERT, everything, ("input_ids", "segments"), "embeddings.tokens"),
     reader("gpt1", GPT, GPT_SMALL.replace(norm="post")),
     reader("gpt2", GPT, GPT_SMALL),
     reader("gpt3", GPT, GPT_SMALL.replace(layers=4, band=3), stretch=6),
@@ -333,13 +333,13 @@ ZOO = (
     reader("transformer-xl-pre", TransformerXL, XL_PRE),
     reader("transformer-xl-plain", TransformerXL, XL_PLAIN),
     reader("transformer-xl-same", TransformerXL, XL_SAME, last_ones),
-    Specimen("xlnet", XLNet, XLNET, everything, ("tokens", "segments")),
+    Specimen("xlnet", XLNet, XLNET, everything, ("input_ids", "segments")),
     Specimen("xlnet-ordered", XLNet, XLNET.replace(clamp_len=4), earlier, ORDERED),
     Specimen("xlnet-asking", XLNet, XLNET, earlier, (*ORDERED, "targets")),
     reader("xlnet-left", XLNet, XLNET.replace(left_to_right=True, untied=False)),
     pair("t5", T5, T5_SMALL),
     pair("t5-v1_1", T5, T5_NEW),
-    long("longformer", LONG, "tokens"),
+    long("longformer", LONG, "input_ids"),
     long("longformer-global", LONG, *GLOBAL),
     long("longformer-one-layer", LONG.replace(layers=1, window=4), *GLOBAL),
     Specimen("characters", CharacterLongformer, CHARACTERS, causal_neighbours, stretch=7),

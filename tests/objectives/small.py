@@ -40,7 +40,7 @@ def write_corpus(
             sentences = closed(document, special.end, kind)
             writer.add(sentences, bytes_per_token * sum(len(s) for s in sentences))
         facts[split] = writer.close()
-    about = {"dtype": "u2", "vocabulary": vocab_size, "special": asdict(special), "kind": kind}
+    about = {"dtype": "u2", "vocab_size": vocab_size, "special": asdict(special), "kind": kind}
     write_marker(directory, {**about, "splits": facts})
     return directory
 

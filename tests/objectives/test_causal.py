@@ -158,9 +158,10 @@ def test_context_helps_in_validation(tmp_path: Path) -> None:
 
 def test_who_takes_what() -> None:
     for family in FAMILIES.values():
-        taken = {*signature(family.model.forward).parameters} - {"self", "tokens", "attention_mask"}
-        pair = {"source", "target", "source_attention_mask", "target_attention_mask"}
-        assert family.model.accepts == taken - pair, family.name
+        always = {"self", "input_ids", "attention_mask"}
+        pair = {"decoder_input_ids", "decoder_attention_mask"}
+        taken = {*signature(family.model.forward).parameters} - always - pair
+        assert family.model.accepts == taken, family.name
 
 
 def test_models_that_do_not_fit_are_refused(corpus: Corpus) -> None:

@@ -151,7 +151,7 @@ CASES = {
             "options": {"documents": "separate", "share": 0.3},
         },
         refused=(
-            ({"share": 0.0}, "valid_fraction is 0"),
+            ({"share": 0.0}, "share is 0"),
             ({"duplicates": 0}, "duplicates"),
             ({"most": 0}, "most"),
             ({"whole_words": "yes"}, "whole_words"),
@@ -177,7 +177,7 @@ CASES = {
         refused=(
             ({"task": "previous"}, "task is 'previous'"),
             ({"short": 2.0}, "short is 2"),
-            ({"share": 0.0}, "valid_fraction is 0"),
+            ({"share": 0.0}, "share is 0"),
             ({"most": 0}, "most"),
             ({"length": 4}, "no room"),
         ),

@@ -242,7 +242,7 @@ def test_separate_texts_stay_within_documents(tmp_path: Path) -> None:
 def test_a_hidden_word_never_reaches_its_own_guess(corpus: Corpus) -> None:
     """But for the tenth that is left as it is, on purpose."""
     objective, model = masked(corpus), tiny("bert").eval()
-    ffn_size = 0
+    hidden = 0
     for i in range(30):
         text = whole(objective.sample(0, i))
         for change in (1, 2):
@@ -252,10 +252,10 @@ def test_a_hidden_word_never_reaches_its_own_guess(corpus: Corpus) -> None:
             assert objective.mask(two, keyed(i))["targets"][0] == target
             if one[target] == text[target]:
                 continue
-            ffn_size += 1
+            hidden += 1
             rows = [model(torch.from_numpy(tokens)[None])[0, target] for tokens in (one, two)]
             assert torch.equal(rows[0], rows[1])
-    assert ffn_size > 40
+    assert hidden > 40
 
 
 def test_the_loss_is_that_of_the_targets_alone(corpus: Corpus) -> None:

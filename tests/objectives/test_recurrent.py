@@ -159,5 +159,5 @@ def test_refusals(corpus: Corpus) -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             objective.check(tiny("xlnet", **wrong))
-    with pytest.raises(ConfigError, match="LSTM has no memory"):
+    with pytest.raises(ConfigError, match="LSTM has no mem_len"):
         make(Recurrent, corpus, evaluation_memory=3).check(tiny("lstm"))

@@ -62,7 +62,7 @@ def batch_of(objective: AnswerObjective) -> dict[str, Tensor]:
 def model_of(family: str, dtype: torch.dtype = torch.float32, **heads: int) -> Any:
     torch.manual_seed(3)
     options = SIZE | STILL | {"context": 40, "head_size": 16, "window": 8}
-    own = {} if family == "xlnet" else {"padding": PAD}
+    own = {} if family == "xlnet" else {"pad_id": PAD}
     usual = {"span": 0} if family == "xlnet" else {"answer": 2}
     made = tiny(family, heads or usual, **options, **own)
     made.initialize()

@@ -229,7 +229,7 @@ def test_it_learns(family: str) -> None:
 def test_a_saved_run_chooses_as_their_classes_do(tmp_path: Path) -> None:
     """COPA's own layout, with a gpt whose tokenizer has no marks."""
     plain = tokenizer(("unk", "eos"))
-    save(model_of("gpt", {}, vocabulary=len(plain)), tmp_path / "model", plain)
+    save(model_of("gpt", {}, vocab_size=len(plain)), tmp_path / "model", plain)
     rows = [
         {"premise": e.premise, "choice1": e.choices[0], "choice2": e.choices[1],
          "question": "cause", "label": e.label}

@@ -290,7 +290,7 @@ def test_the_second_loss_is_that_of_their_language_model(norm: str, tmp_path: Pa
     made = single("gpt")
     assert made.weights == {"language": 0.5}
     model, batch = model_of("gpt", made.heads(), torch.float64, norm=norm,
-                            hidden=128), batch_of(made)  # fmt: skip
+                            ffn_size=128), batch_of(made)  # fmt: skip
     found = made.loss(model, batch)
     assert found.counts == {"classify": 3.0, "language": 3.0}
     save(model, tmp_path)

@@ -68,7 +68,7 @@ def test_a_gpt_that_never_saw_marks(task: str, norm: str, tmp_path: Path) -> Non
     is asked and opened by others with them.
     """
     plain = tokenizer(("unk", "eos"))
-    model = model_of("gpt", {}, vocabulary=len(plain), norm=norm, hidden=128)
+    model = model_of("gpt", {}, vocab_size=len(plain), norm=norm, ffn_size=128)
     save(model, tmp_path / "model", plain)
     made = records(80)
     if task == "similar":
@@ -105,7 +105,7 @@ def test_a_gpt_that_never_saw_marks(task: str, norm: str, tmp_path: Path) -> Non
 def test_a_gpt_of_others_is_read_as_they_do(tmp_path: Path) -> None:
     """No marks, no task.json: the text alone, and its last token."""
     plain = tokenizer(("unk", "eos"))
-    model = model_of("gpt", {"classify": 3}, vocabulary=len(plain))
+    model = model_of("gpt", {"classify": 3}, vocab_size=len(plain))
     save(model, tmp_path, plain)
     loaded = load(tmp_path)
     theirs = transformers.GPT2ForSequenceClassification.from_pretrained(tmp_path).eval()
@@ -119,7 +119,7 @@ def test_a_gpt_of_others_is_read_as_they_do(tmp_path: Path) -> None:
 def test_a_run_with_new_tokens_goes_on(tmp_path: Path) -> None:
     """Stopped after a few steps and taken up again, to the bit as if it never had been."""
     plain = tokenizer(("unk", "eos"))
-    save(model_of("gpt", {}, vocabulary=len(plain)), tmp_path / "model", plain)
+    save(model_of("gpt", {}, vocab_size=len(plain)), tmp_path / "model", plain)
     data = write(tmp_path / "data.jsonl", records(40))
     constant = {"schedule": {"name": "constant", "warmup": 1}, "validation": {"every": 100}}
     for name, steps in (("whole", 8), ("part", 5)):

@@ -196,9 +196,9 @@ def test_both_splits_of_one_file(bert: Path, tmp_path: Path) -> None:
 def test_a_file_of_its_own_and_more_to_learn_from(bert: Path, tmp_path: Path) -> None:
     files = {
         name: str(tuning.write(tmp_path / f"{name}.jsonl", tuning.reviews(count, seed)))
-        for name, count, seed in (("data", 30, 0), ("valid", 20, 1), ("more", 10, 2))
+        for name, count, seed in (("data", 30, 0), ("valid", 20, 1), ("extra_data", 10, 2))
     }
-    table = {name: files[name] for name in ("valid", "more")}
+    table = {name: files[name] for name in ("valid", "extra_data")}
     made = tuning.recipe(bert, Path(files["data"]), examples=table)
     assert len(labelled_data(made, "train")) == 40 and len(labelled_data(made, "valid")) == 20
 

@@ -303,7 +303,7 @@ def test_guidance_tells_which_new_entities_are_related(tmp_path: Path, known: bo
          "'related' needs a graph"),
         ("bert", {"branch": 1}, UnknownName, r"did you mean 'objective\.knowledge\.branches'"),
         ("bert", {"mode": "trees"}, UnknownName, "did you mean 'tree'"),
-        ("bert", {"depth": "two"}, ConfigError, "drop_path is 'two'"),
+        ("bert", {"depth": "two"}, ConfigError, "depth is 'two'"),
         ("bert", {"mode": "bias", "rules": ["relation:z"]}, UnknownName, "unknown relation 'z'"),
         ("longformer", {"mode": "bias", "rules": ["same-sentence"]}, ConfigError,
          "needs a model with segments"),

@@ -28,7 +28,7 @@ class Toy(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.config = SimpleNamespace(vocabulary=8)
+        self.config = SimpleNamespace(vocab_size=8)
         self.tokens = nn.Embedding(8, 3)
         self.w = nn.Parameter(torch.tensor([0.5, -1.0, 2.0]))
         self.double()
@@ -103,7 +103,7 @@ def direction() -> Tensor:
 
 def test_fgm() -> None:
     model = Toy()
-    found = taken(model, disturbed(model, adversary="fgm", radius=0.7))
+    found = taken(model, disturbed(model, adversary="fgm", adv_radius=0.7))
     delta = 0.7 * direction()
     assert not model.moved[0].any()
     assert torch.allclose(model.moved[1], delta, atol=1e-12)
@@ -118,7 +118,9 @@ def test_fgm() -> None:
 def test_pgd(radius: float, reached: list[float]) -> None:
     """Of the passes at a distance only the last teaches the weights."""
     model = Toy()
-    found = taken(model, disturbed(model, adversary="pgd", radius=radius, rate=0.3, steps=3))
+    found = taken(
+        model, disturbed(model, adversary="pgd", adv_radius=radius, adv_lr=0.3, adv_steps=3)
+    )
     for moved, far in zip(model.moved, reached, strict=True):
         assert torch.allclose(moved, far * direction(), atol=1e-12)
     same(found, added(gradient_at(torch.zeros(())), gradient_at(reached[-1] * direction())))
@@ -195,7 +197,7 @@ def test_padding_is_not_moved(adversary: str) -> None:
         (Special(end=1), {"part": {"source": TOKENS, "source_attention_mask": attention_mask}}),
     ):
         model = Leaky()
-        taken(model, disturbed(model, adversary=adversary, noise=0.5, special=special), batch)
+        taken(model, disturbed(model, adversary=adversary, neftune=0.5, special=special), batch)
         moved = torch.stack(model.moved)
         assert moved[:, attention_mask].any() and not moved[:, ~attention_mask].any()
 
@@ -214,7 +216,7 @@ def test_every_sequence_has_a_ball_of_its_own() -> None:
             return super().forward(tokens) - 0.25 * super().forward(tokens.flip(1))
 
     model = Two()
-    taken(model, disturbed(model, adversary="fgm", radius=0.4))
+    taken(model, disturbed(model, adversary="fgm", adv_radius=0.4))
     for moved in model.moved[2:]:
         assert torch.allclose(moved.flatten(1).norm(dim=1), torch.full((3,), 0.4).double())
     assert torch.allclose(model.moved[3], -model.moved[2].flip(1))
@@ -223,7 +225,7 @@ def test_every_sequence_has_a_ball_of_its_own() -> None:
 def test_nothing_stays_behind() -> None:
     model = Toy()
     weights = [p.clone() for p in model.parameters()]
-    reads = disturbed(model, adversary="fgm", noise=1.0, tokens=0.9)
+    reads = disturbed(model, adversary="fgm", neftune=1.0, token_noise=0.9)
     taken(model, reads)
     assert not model.tokens._forward_hooks and not model.tokens._forward_pre_hooks
     assert all(torch.equal(a, b) for a, b in zip(weights, model.parameters(), strict=True))
@@ -239,7 +241,7 @@ def test_noise_is_keyed_and_small() -> None:
     moved = []
     for seed, place in ((1, (0, 0)), (1, (0, 0)), (1, (1, 0)), (1, (0, 1)), (2, (0, 0))):
         model = Toy()
-        disturbed(model, seed, noise=3.0)(model.go, place, {}, None)
+        disturbed(model, seed, neftune=3.0)(model.go, place, {}, None)
         moved.append(model.moved[0])
     assert torch.equal(moved[0], moved[1])
     assert all(not torch.equal(moved[0], other) for other in moved[2:])
@@ -266,7 +268,7 @@ def test_tokens_are_replaced_by_others_that_mean_nothing_special() -> None:
         return {}
 
     for seed, place in ((1, (0, 0)), (1, (0, 0)), (1, (1, 0)), (2, (0, 0))):
-        reads = disturbed(model, seed, special, tokens=0.3)
+        reads = disturbed(model, seed, special, token_noise=0.3)
         with model.tokens.register_forward_hook(look):
             reads(go, place, {}, None)
     assert torch.equal(seen[0], seen[1])
@@ -288,7 +290,7 @@ def test_tokens_are_replaced_by_others_that_mean_nothing_special() -> None:
         ({"adversary": "fgm", "adv_lr": 0.1}, "has no such number; .* one of pgd, freelb"),
         ({"adv_radius": 1.0}, "adv_radius is 1, and robust.adversary is not set"),
         ({"adversary": "pgd", "adv_init": 0.1}, "choose one of freelb"),
-        ({"adversary": "pgd", "adv_lr": float("nan")}, "rate is nan; it must be from 0 on"),
+        ({"adversary": "pgd", "adv_lr": float("nan")}, "adv_lr is nan; it must be from 0 on"),
         ({"token_noise": 1.0}, "token_noise is 1; it must be from 0 to below 1"),
         ({"drop_path": -0.1}, "drop_path is -0.1"),
         ({"rdrop": -1.0}, "rdrop is -1"),
@@ -315,7 +317,7 @@ def test_what_is_left_open_is_the_methods_own() -> None:
     assert numbers(chosen(adversary="fgm")) == (0.1, None, None, None)
     assert numbers(chosen(adversary="pgd")) == (0.1, 0.03, 3, None)
     assert numbers(chosen(adversary="freelb")) == (0.3, 0.1, 2, 0.1)
-    assert numbers(chosen(adversary="freelb", radius=0.0, steps=5)) == (0.0, 0.1, 5, 0.1)
+    assert numbers(chosen(adversary="freelb", adv_radius=0.0, adv_steps=5)) == (0.0, 0.1, 5, 0.1)
 
 
 def test_a_model_without_words() -> None:

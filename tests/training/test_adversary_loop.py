@@ -99,11 +99,11 @@ def test_texts_of_other_lengths_add_up_as_well(tmp_path: Path) -> None:
 def test_without_a_radius_it_is_the_plain_gradient(where: Path) -> None:
     plain = gradients(exactly("bert", where))
     twice = {name: 2 * value for name, value in plain.items()}
-    same(gradients(exactly("bert", where, adversary="fgm", radius=0.0)), twice, 1e-12)
-    same(gradients(exactly("bert", where, adversary="pgd", radius=0.0)), twice, 1e-12)
+    same(gradients(exactly("bert", where, adversary="fgm", adv_radius=0.0)), twice, 1e-12)
+    same(gradients(exactly("bert", where, adversary="pgd", adv_radius=0.0)), twice, 1e-12)
     none = {"adv_init": 0.0, "adv_lr": 0.0}
     same(gradients(exactly("bert", where, adversary="freelb", **none)), plain, 1e-12)
-    near = gradients(exactly("bert", where, adversary="fgm", radius=1e-6))
+    near = gradients(exactly("bert", where, adversary="fgm", adv_radius=1e-6))
     same(near, twice, 1e-4)
     assert any(not torch.equal(near[name], value) for name, value in twice.items())
 

@@ -176,7 +176,7 @@ def test_thawed_layers_learn_from_their_step_on(bert: Path, reviews: Path, tmp_p
         assert {int(n.split("layer.")[1][0]) for n in moved if "layer." in n} == layers
         assert not any("embeddings" in name for name in moved)
         kept = recipes.read(tmp_path / str(steps) / "recipe.toml")["optimizer"]
-        assert kept["frozen"] == 3 and kept["thaw"] == 4
+        assert kept["freeze_layers"] == 3 and kept["unfreeze_every"] == 4
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "bert-adam", "adafactor", "sgd", "muon"])
@@ -261,8 +261,8 @@ def test_the_share_of_the_work() -> None:
     ("optimizer", "processes", "expected"),
     [
         ({"freeze_layers": 13}, 1, "has 12 layers"),
-        ({"freeze_layers": -1}, 1, "frozen from 0 to 12"),
-        ({"unfreeze_every": -1}, 1, "thaw as a number of steps"),
+        ({"freeze_layers": -1}, 1, "freeze_layers from 0 to 12"),
+        ({"unfreeze_every": -1}, 1, "unfreeze_every as a number of steps"),
         ({"freeze_layers": 2, "unfreeze_every": 5}, 2, "several processes cannot"),
     ],
 )

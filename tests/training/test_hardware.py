@@ -40,7 +40,7 @@ open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
 model = create(name, **changes)
 made = optimizer(kind, model, rate=1e-3)
 for _ in range(2):
-    tokens = torch.randint(0, model.config.vocabulary, (batch, length))
+    tokens = torch.randint(0, model.config.vocab_size, (batch, length))
     with torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else nullcontext():
         hidden = model(tokens, tokens) if hasattr(model, "decoder_blocks") else model(tokens)
         loss = model.output.surprisal(hidden.flatten(0, 1), tokens.flatten())

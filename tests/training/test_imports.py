@@ -16,9 +16,9 @@ from pathlib import Path
 from regard.training.recipe import make
 from regard.training.run import train
 
-shape = {"layers": 1, "width": 16, "heads": 2, "hidden": 32}
+shape = {"layers": 1, "width": 16, "heads": 2, "ffn_size": 32}
 table = {"model": "gpt", "data": sys.argv[1], "shape": shape, "budget": {"steps": 2},
-         "batch": {"samples": 4, "length": 16}, "engine": {"compile": "no", "precision": "fp32"}}
+         "batch": {"size": 4, "seq_len": 16}, "engine": {"compile": "no", "precision": "fp32"}}
 train(make(table), Path(sys.argv[2]), display="silent")
 print(*sorted(name for name in sys.modules if name.split(".")[0] == "regard"))
 """

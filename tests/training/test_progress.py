@@ -36,7 +36,7 @@ FACTS = {
 
 def record(step, **more):
     return {
-        "step": step, "loss": 3.0 + 1 / step, "rate": 2.5e-4, "norm": 0.5, "tokens": 8192 * step,
+        "step": step, "loss": 3.0 + 1 / step, "lr": 2.5e-4, "norm": 0.5, "tokens": 8192 * step,
         "seconds": 2.0 * step, "tokens_per_second": 4096.0, "steps": 100, "left": 125.0,
         "peak_share": 0.625, "memory": 1_500_000_000,
     } | more  # fmt: skip
@@ -63,7 +63,7 @@ def test_plain_lines_are_few_and_say_everything(monkeypatch):
     steps = [line for line in lines if line.startswith("step") and "loss" in line]
     assert len(steps) == 11 and steps[0].startswith("step 1 of 100")
     assert steps[-1].startswith("step 100 of 100")
-    for word in ("rate 2.50e-04", "4,096 tokens/s", "62% of peak", "1.5 GB", "2 min 05 s left"):
+    for word in ("lr 2.50e-04", "4,096 tokens/s", "62% of peak", "1.5 GB", "2 min 05 s left"):
         assert word in steps[0]
     assert lines[0] == "gpt2 · 1,234,567 parameters · objective causal"
     assert lines[1] == "100 steps · 8,192 tokens a step · about 2.1 GB of memory"

@@ -41,11 +41,11 @@ def test_a_recipe_reads_back_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "error", "words"),
     [
-        ({"optimizer": {}}, UnknownName, "did you mean 'optimizer'"),
+        ({"optimiser": {}}, UnknownName, "did you mean 'optimizer'"),
         ({"optimizer": {"rat": 1.0}}, UnknownName, "did you mean 'optimizer.lr'"),
         ({"batch": {"size": "many"}}, ConfigError, "batch.size is 'many'; it must be int"),
         ({"batch": {"size": True}}, ConfigError, "batch.size is True"),
-        ({"batch": 5}, ConfigError, "batch is 5; it is a table of samples, length, accumulate"),
+        ({"batch": 5}, ConfigError, "batch is 5; it is a table of size, seq_len, grad_accum"),
         ({"shape": 5}, ConfigError, "shape is 5; it is a table"),
         ({"engine": {"precision": "bf61"}}, UnknownName, "did you mean 'bf16'"),
     ],

@@ -32,7 +32,7 @@ FACTS = {
     },
     "objective": "causal",
     "data": {
-        "path": "/home/me/docs", "vocabulary": 8000, "tokenizer": "bpe",
+        "path": "/home/me/docs", "vocab_size": 8000, "tokenizer": "bpe",
         "splits": {
             "train": {"documents": 90, "tokens": 100_000, "bytes": 420_000},
             "valid": {"documents": 10, "tokens": 10_000, "bytes": 42_000},
@@ -51,7 +51,7 @@ FACTS = {
 def metrics():
     for step in range(1, 201):
         yield {
-            "step": step, "loss": 8.0 / step**0.3, "rate": 1e-3 * (1 - step / 200),
+            "step": step, "loss": 8.0 / step**0.3, "lr": 1e-3 * (1 - step / 200),
             "tokens": 2048 * step, "seconds": 0.625 * step, "tokens_per_second": 3276.8,
         }  # fmt: skip
         if step % 50 == 0:
@@ -113,7 +113,7 @@ def test_no_text_of_others_becomes_markup(tmp_path):
         "model": {"name": NASTY, "paper": NASTY, "config": {NASTY: NASTY}},
         "objective": NASTY,
         "outcome": NASTY,
-        "data": {"path": NASTY, "splits": {NASTY: {"token_noise": 5}}},
+        "data": {"path": NASTY, "splits": {NASTY: {"tokens": 5}}},
     }
     records = [{"step": 1, "loss": 1.0}, {"step": 1, "valid": {NASTY: 3.0}}]
     make(tmp_path, facts, f"model = '''{NASTY}'''\n", records)
@@ -147,7 +147,7 @@ def test_what_is_missing_is_left_out(tmp_path, left):
 
 def test_numbers_that_are_none_do_not_stop_a_report(tmp_path):
     records = [
-        {"step": 1, "loss": None, "rate": 1e-3},
+        {"step": 1, "loss": None, "lr": 1e-3},
         {"step": 2, "loss": 2.0, "parts": {"a": None}},
         {"step": 2, "valid": {"perplexity": None}},
         {"step": 3, "valid": {"perplexity": 4.0}},

@@ -102,10 +102,10 @@ def test_long_steps_are_estimated(where: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(
     ("budget", "steps"),
-    [({"token_noise": 4 * 32 * 7}, 7), ({"epochs": 2.0}, None), ({"adv_steps": 9}, 9)],
+    [({"tokens": 4 * 32 * 7}, 7), ({"epochs": 2.0}, None), ({"steps": 9}, 9)],
 )
 def test_other_budgets(budget: dict[str, Any], steps: int | None, where: Path) -> None:
-    made = recipe("gpt", where, budget={"adv_steps": None} | budget)
+    made = recipe("gpt", where, budget={"steps": None} | budget)
     plan = plans.prepare(made, ProcessGroup(), torch.device("cpu"), lambda text: None)
     plan.batches.close()
     assert plan.recipe.budget.steps == (steps or round(2 * len(plan.objective) / 4))

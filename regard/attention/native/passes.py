@@ -18,8 +18,8 @@ def serves(x: Tensor) -> bool:
     """Is there native code for such a tensor, here? Kinds of tensors of other libraries may have
     no numbers in memory.
     """
-    real = type(x) in (Tensor, nn.Parameter) and x.is_cpu and x.dtype in NAMES
-    return real and library() is not None
+    is_plain = type(x) in (Tensor, nn.Parameter) and x.is_cpu and x.dtype in NAMES
+    return is_plain and library() is not None
 
 
 def weigh(

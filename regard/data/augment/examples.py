@@ -349,8 +349,9 @@ class Augmenter:
 def refusal(example: Example, method: str) -> str:
     reasons = {
         "Tagged": "a translation has other words, and nobody knows their tags",
-        "Pair": "its target has to say the same as its source; translations are varied by 'back'",
-        "Dialogue": "a reply has to fit what was said",
+        "TextPair": "its target has to say the same as its source; translations are varied by "
+        "'back'",
+        "DialogueExample": "a reply has to fit what was said",
     }
     reason = reasons.get(type(example).__name__, "its label would not stay right")
     return f"{example.place}: {method!r} makes no variant of this example: {reason}"

@@ -222,7 +222,7 @@ def of_recurrent(
 
 def remembered(model: Any, before: list[int]) -> Callable[[], State]:
     """Reads a text into a memory, in pieces of which every row is kept (an XLNet may keep only the
-    first `reuse` rows of one); each call gives that memory anew.
+    first `reuse_len` rows of one); each call gives that memory anew.
     """
     step = min(len(before), model.limits.mem_len, model.limits.reuse_len)
     if step == 0:

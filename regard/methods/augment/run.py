@@ -83,7 +83,7 @@ def write(
     quiet: bool,
 ) -> dict[str, Any]:
     """What was written: variants by their methods, and a few of them to look at."""
-    made: Counter[str] = Counter()
+    by_method: Counter[str] = Counter()
     same: Counter[str] = Counter()  # no different from their examples
     shown: list[dict[str, Any]] = []
     form = form_for(out, source)
@@ -98,7 +98,7 @@ def write(
             seen = {without_name(example)}
             for variant in variants:
                 essence = without_name(variant.example)
-                made[variant.method] += 1
+                by_method[variant.method] += 1
                 same[variant.method] += essence == without_name(example)
                 if not distinct or essence not in seen:
                     writer.add(variant.example)
@@ -111,7 +111,12 @@ def write(
         writer.close()
     progress.close()
     unchanged = {name: count for name, count in same.items() if count}
-    return {"variants": dict(made), "unchanged": unchanged, "written": writer.count, "shown": shown}
+    return {
+        "variants": dict(by_method),
+        "unchanged": unchanged,
+        "written": writer.count,
+        "shown": shown,
+    }
 
 
 def without_name(example: Any) -> Any:

@@ -23,12 +23,12 @@ from regard.core.options import LIMIT as EXAMPLES
 
 PLAN = "plan.json"
 LIMIT = 4000  # sentences or texts
-READING = ("fields", "format", "header")  # how labelled files are read
+READING = ("fields", "form", "header")  # how labelled files are read
 IGNORED = {  # options that would change nothing
     "file": ("split",),
-    "heads": ("valid", "test", "kind", "hidden", "dropout", "decay", "epochs", "mix", "pooling",
-              "cache", *READING),
-    "structure": ("hidden", "dropout", "mix", "split", *READING),
+    "heads": ("valid", "test", "kind", "hidden_size", "dropout", "weight_decay", "epochs", "mix",
+              "pooling", "cache", *READING),
+    "structure": ("hidden_size", "dropout", "mix", "split", *READING),
     "auto": ("valid", "test", "skip", *READING),
 }  # fmt: skip
 
@@ -102,7 +102,7 @@ class ProbePlan:
             if name in changed:
                 option = option_of(type(self), name)
                 raise ConfigError(f"--task {self.task} has no use for {option}; leave it out")
-        if "hidden" in changed and not self.kind.startswith("mlp"):
+        if "hidden_size" in changed and not self.kind.startswith("mlp"):
             raise ConfigError(
                 f"--probe {self.kind} has no use for --mlp-size, the width of an MLP; leave it "
                 "out, or choose mlp"

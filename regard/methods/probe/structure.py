@@ -125,10 +125,10 @@ class StructureProbeObjective:
         sizes = np.array([len(self.trees.trees[item].words) for item in items.tolist()])
         widest = int(sizes.max())
         place = np.arange(widest)[None].repeat(len(items), 0)
-        real = place < sizes[:, None]
-        rows = np.where(real, place + self.edges[items][:, None], 0)
+        inside = place < sizes[:, None]
+        rows = np.where(inside, place + self.edges[items][:, None], 0)
         x = self.states.gather([self.layers[i] for i in active], rows)
-        x *= torch.from_numpy(real)[..., None]
+        x *= torch.from_numpy(inside)[..., None]
         gold = np.full((len(items), widest, *[widest] * (self.what == "distance")), -1)
         for number, item in enumerate(items.tolist()):
             gold[number][tuple(slice(n) for n in self.gold[item].shape)] = self.gold[item]

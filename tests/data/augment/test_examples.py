@@ -212,7 +212,7 @@ def test_several_processes_make_the_same(tmp_path: Path) -> None:
     [
         ({"methods": ()}, "no method; give some of synonyms, insert, swap, delete, masked, back"),
         ({"methods": ("swap", "swap")}, "named twice"),
-        ({"share": 0.0}, "valid_fraction is 0; it must be above 0 and at most 1"),
+        ({"share": 0.0}, "share is 0; it must be above 0 and at most 1"),
         ({"copies": 0}, "copies is 0"),
         ({"seed": -1}, "seed is -1; it must be 0 or more"),
         ({"copies": 1.5}, "copies is 1.5; it must be a whole number"),

@@ -118,8 +118,9 @@ def test_who_is_asked_to_stop_lets_the_run_save_itself(kind, tmp_path):
 def test_a_run_saves_itself_when_the_comparison_is_killed(tmp_path):
     code = (
         "import sys; from pathlib import Path\n"
-        "from regard.lab.compare.comparison import Budget, Comparison, Plan\n"
-        "made = Comparison(Plan((), (), Budget('tokens', 1.0)), Path(sys.argv[2]), print)\n"
+        "from regard.lab.compare.comparison import Comparison, ComparisonPlan, ModelBudget\n"
+        "plan = ComparisonPlan((), (), ModelBudget('tokens', 1.0))\n"
+        "made = Comparison(plan, Path(sys.argv[2]), print)\n"
         "made.child(['-c', *sys.argv[1:]])"
     )
     killed = subprocess.Popen([sys.executable, "-c", code, SAVES_ITSELF, str(tmp_path)])
@@ -142,7 +143,7 @@ def test_text_that_is_prepared_is_taken_as_it_was_cut(tmp_path):
     prepared = tmp_path / "prepared"
     prepare(Prepare((str(tmp_path / "text.txt"),), prepared, shares=SplitShares(0.2, 0.2)))
     for n, change in enumerate(({"vocab_size": 500}, {"reading": {"split_by": "line"}})):
-        given = replace(plan(str(prepared)), **{"vocabulary": ComparisonPlan.vocab_size} | change)
+        given = replace(plan(str(prepared)), **{"vocab_size": ComparisonPlan.vocab_size} | change)
         with pytest.raises(ConfigError, match="prepared already"):
             comparison(given, tmp_path / str(n)).prepare()
     made = comparison(
@@ -160,7 +161,7 @@ def test_only_who_asks_for_a_vocabulary_must_have_it(tmp_path):
         comparison(given, tmp_path / "asked").prepare()
     made = comparison(replace(given, vocab_size=ComparisonPlan.vocab_size), tmp_path / "out")
     made.prepare()
-    assert read_marker(made.out / "data")["vocabulary"] < 3999
+    assert read_marker(made.out / "data")["vocab_size"] < 3999
 
 
 def test_every_validation_has_a_time():

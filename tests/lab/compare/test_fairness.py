@@ -120,7 +120,7 @@ def test_a_budget_by_the_clock_is_kept(where, tmp_path):
     longest = spent / facts["progress"]["step"] * 5
     assert 2.4 <= spent <= 2.4 + longest
     rates = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
-    rates = [line["rate"] for line in rates if "rate" in line]
+    rates = [line["lr"] for line in rates if "lr" in line]
     assert rates[-1] < max(rates) / 4  # the schedule has come to its end with the time
 
 

@@ -66,7 +66,7 @@ def test_probes_have_an_interval_and_an_untrained_model_beside_them(tmp_path):
         lines.append(f"{' '.join(own[:4])}, {' '.join(own[4:])}.")
     (tmp_path / "text.txt").write_text("\n\n".join(lines))
     prepare(PreparePlan((str(tmp_path / "text.txt"),), tmp_path / "data", vocab_size=380))
-    loaded = model("gpt", tmp_path / "data", vocabulary=400, context=64)
+    loaded = model("gpt", tmp_path / "data", vocab_size=400, context=64)
     found = probed(loaded, tmp_path / "data", "train", 80, 0)
     low, high = found["probe_accuracy_interval"]
     assert 0 <= low <= found["probe_accuracy"] <= high <= 1

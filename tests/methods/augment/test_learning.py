@@ -181,7 +181,7 @@ def objective_of(made: Recipe) -> Any:
 
 
 def test_a_recipe_asks_for_variants_of_what_learns(place: Path) -> None:
-    learns, validates, made = built(recipe(place, chance=1.0))
+    learns, validates, made = built(recipe(place, prob=1.0))
     assert learns.variants is not None and validates.variants is None  # type: ignore
     assert made.augment.word_fraction == 0.05 and made.augment.digest  # settled
     assert validates is not None
@@ -212,7 +212,7 @@ def test_a_student_reads_variants(place: Path, tmp_path: Path) -> None:
     teacher = tuning.recipe(place / "bert", place / "reviews.jsonl", budget={"steps": 1})
     finetune(teacher, tmp_path / "teacher", display="silent")
     distilled = {"name": "distill", "of": "classify", "teacher": str(tmp_path / "teacher")}
-    made = recipe(place, methods=["swap"], thesaurus="", chance=1.0)
+    made = recipe(place, methods=["swap"], thesaurus="", prob=1.0)
     found = objective_of(replaced(made, objective=distilled))
     assert len({tuple(found.sample(epoch, 0)["tokens"]) for epoch in range(9)}) > 1
 
@@ -240,8 +240,8 @@ def test_the_command(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("chance", "1.0"), ("share", "0.2"), ("source", "code"), ("language", "en"), ("top", "9"),
-     ("model", "nowhere"), ("thesaurus", "own.tsv")],
+    [("prob", "1.0"), ("word_fraction", "0.2"), ("source", "code"), ("language", "en"),
+     ("top_k", "9"), ("model", "nowhere"), ("thesaurus", "own.tsv")],
 )  # fmt: skip
 def test_numbers_without_methods_are_refused(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: str
@@ -282,8 +282,8 @@ def test_what_is_refused(place: Path, changes: Any, error: Any, told: str) -> No
 
 
 def test_a_chance_beyond_one(place: Path) -> None:
-    made = recipe(place, chance=1.5)
-    with pytest.raises(ConfigError, match=r"augment\.chance is 1\.5"):
+    made = recipe(place, prob=1.5)
+    with pytest.raises(ConfigError, match=r"augment\.prob is 1\.5"):
         objective_of(made)
 
 

@@ -141,5 +141,5 @@ def test_what_is_refused(bert: LoadedModel, tmp_path: Path) -> None:
         MaskedAugmenter(load(tuning.model(tmp_path / "gpt", "gpt")))
     with pytest.raises(UnknownName, match="unknown rule 'tinyber'"):
         MaskedAugmenter(bert, rule="tinyber")
-    with pytest.raises(ConfigError, match="top_k is 0"):
+    with pytest.raises(ConfigError, match="top is 0"):
         MaskedAugmenter(bert, top=0)

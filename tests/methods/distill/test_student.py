@@ -94,7 +94,7 @@ def test_another_width_begins_at_random_by_the_seed() -> None:
         # TinyBERT is counted with its pooler, and without the two classes behind it.
         ("bert-base-uncased", {"next": 2}, "layers=6", 66_955_008 + 2 * 768 + 2),
         (
-            "bert-base-uncased", {"next": 2}, "layers=4,width=312,heads=12,hidden=1200",
+            "bert-base-uncased", {"next": 2}, "layers=4,width=312,heads=12,ffn_size=1200",
             14_350_248 + 2 * 312 + 2,
         ),
     ],

@@ -289,10 +289,10 @@ def test_refusals(path: Path, tmp_path: Path) -> None:
 
 def test_a_reference_must_read_the_same_tokens(path: Path, tmp_path: Path) -> None:
     few = tokenizer(("pad", "unk", "eos"))
-    place = save(model_of("gpt", {}, vocabulary=len(few)), tmp_path / "few", few)
+    place = save(model_of("gpt", {}, vocab_size=len(few)), tmp_path / "few", few)
     with pytest.raises(ConfigError, match=r"another tokenizer.*must read the same tokens"):
         make(Prefer, UNEVEN, path, reference=str(place))
-    wide = gpt(tmp_path / "wide", vocabulary=64)  # the same tokenizer, more rows
+    wide = gpt(tmp_path / "wide", vocab_size=64)  # the same tokenizer, more rows
     made = make(Prefer, UNEVEN, path, reference=str(wide))
     with pytest.raises(ConfigError, match=r"knows 64 tokens.*the same vocabulary"):
         made.loss(opened(path), batch_of(made))

@@ -26,8 +26,8 @@ from regard.models.xlnet import XLNet, XLNetConfig
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = ["the", "film", "was", "un", "##happ", "##y", "good", "##ness", "a", "##s", "plot", "."]
 WORDS = [*MARKS, *PIECES]
-SHAPE: dict[str, Any] = {"vocabulary": len(WORDS), "width": 16, "layers": 2, "heads": 2,
-                         "hidden": 32}  # fmt: skip
+SHAPE: dict[str, Any] = {"vocab_size": len(WORDS), "width": 16, "layers": 2, "heads": 2,
+                         "ffn_size": 32}  # fmt: skip
 FAMILIES: dict[str, Callable[[], Any]] = {
     "bert": lambda: Bert(BertConfig(**SHAPE, context=24)),
     "gpt": lambda: GPT(GPTConfig(**SHAPE, context=24)),

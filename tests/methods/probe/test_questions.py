@@ -172,10 +172,11 @@ def test_relations_are_those_of_the_layers_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "more", "told"),
     [
-        ("a.conll", {"hidden": 64}, "--probe linear has no use for --mlp-size"),
-        ("a.conll", {"hidden": 64, "kind": "rank-8"}, "--probe rank-8 has no use for --mlp-size"),
-        ("auto:capital", {"hidden": 64}, "--mlp-size"),
-        ("structure", {"hidden": 64}, "--mlp-size"),
+        ("a.conll", {"hidden_size": 64}, "--probe linear has no use for --mlp-size"),
+        ("a.conll", {"hidden_size": 64, "kind": "rank-8"},
+         "--probe rank-8 has no use for --mlp-size"),
+        ("auto:capital", {"hidden_size": 64}, "--mlp-size"),
+        ("structure", {"hidden_size": 64}, "--mlp-size"),
         ("heads", {"cache": "states"}, "--cache"),
         *((task, {name: value}, f"--task {task} has no use for --{option}")
           for task in ("auto:capital", "heads", "structure")

@@ -234,7 +234,7 @@ def test_prepared_text_is_read_as_well(tmp_path: Path) -> None:
     cutter.save(tmp_path)
     special = vars(Special(3, 0, 1, None, 2, 3, 4))
     write_marker(tmp_path, {"splits": splits, "special": special, "dtype": "uint16",
-                            "vocabulary": len(WORDS)})  # fmt: skip
+                            "vocab_size": len(WORDS)})  # fmt: skip
     task = automatic("position", str(tmp_path))
     assert task.classes == ["1", "2", "3-4", "5-8"] and len(task.items) > 50
     with pytest.raises(UnknownName, match="split"):

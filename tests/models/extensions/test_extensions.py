@@ -97,8 +97,8 @@ REFUSED = [  # extension, options, what the refusal names
     ("pruned", {"heads": {ATTENTION: []}}, "every head"),
     *(("pruned", {"heads": {ATTENTION: bad}}, ATTENTION) for bad in ([0, 4], [1, 0], [0, 0])),
     *(("pruned", {"heads": {ATTENTION: bad}}, ATTENTION) for bad in ("01", [0.5])),
-    ("pruned", {"ffn_size": {ATTENTION: 3}}, "network"),
-    *(("pruned", {"ffn_size": {NETWORK: bad}}, "units") for bad in (0, 65, "3")),
+    ("pruned", {"hidden": {ATTENTION: 3}}, "network"),
+    *(("pruned", {"hidden": {NETWORK: bad}}, "units") for bad in (0, 65, "3")),
 ]
 
 

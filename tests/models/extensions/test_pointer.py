@@ -22,7 +22,7 @@ from regard.models.output import CHUNK, SoftTarget
 from regard.models.state import State, caches
 from regard.training.run import train
 from tests.decoding.small import naive
-from tests.laws.zoo import STEPWISE, VOCABULARY, ZOO, Reader, Specimen, close, collate
+from tests.laws.zoo import MARKS, STEPWISE, VOCABULARY, ZOO, Reader, Specimen, close, collate
 from tests.models.extensions.shared import cached_is_uncached, comes_back
 from tests.tasks.tuning import stop as stop  # a fixture
 from tests.training import small
@@ -147,7 +147,7 @@ def test_a_state_that_is_reordered(specimen: Specimen) -> None:
     given = collate([specimen.text(8, 0), specimen.text(8, 7)], extra=0)
     length = min(text.stop - text.start for text in given.spans)
     inputs = {k: v[:, :length] if k == specimen.main else v for k, v in given.inputs.items()}
-    inputs.pop({"tokens": "attention_mask", "target": "target_attention_mask"}[specimen.main])
+    inputs.pop(MARKS[specimen.main])
     whole = model(**inputs)
     turned = torch.tensor([1, 0])
     reader = Reader(model, inputs, length)
@@ -158,12 +158,13 @@ def test_a_state_that_is_reordered(specimen: Specimen) -> None:
 
 
 @each
-@pytest.mark.parametrize("options", [{}, {"beams": 3}, {"samples": 2, "top_k": 3, "seed": 1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"num_beams": 3}, {"num_samples": 2, "top_k": 3, "seed": 1}]
+)
 def test_generation(specimen: Specimen, options: dict[str, Any]) -> None:
     """Whatever a decoder does with its state, what it says has the probability of one pass."""
     model = pointing(specimen).requires_grad_(False)
-    names = "source" if specimen.pair else "tokens"
-    prompts = [specimen.text(n, n)[names].tolist()[:9] for n in (4, 2)]
+    prompts = [specimen.text(n, n)["input_ids"].tolist()[:9] for n in (4, 2)]
     made = generate(LoadedModel(model), prompts, max_new_tokens=6, eos_ids=[], banned=[], **options)
     for prompt, found in zip(prompts, made, strict=True):
         for one in found:
@@ -176,7 +177,7 @@ def test_generation(specimen: Specimen, options: dict[str, Any]) -> None:
                 rows, first = model(torch.tensor([[*prompt, *one.ids]]))[0], len(prompt) - 1
             log_p = model.logits(rows[first:-1])
             sure = log_p.gather(1, torch.tensor(one.ids)[:, None])[:, 0].tolist()
-            if "samples" not in options:  # there those of what top_k leaves
+            if "num_samples" not in options:  # there those of what top_k leaves
                 assert one.logprobs == pytest.approx(sure, abs=1e-8)
 
 

@@ -133,7 +133,7 @@ def test_cached_is_uncached(specimen: Specimen) -> None:
 def test_generation_is_that_of_one_pass(specimen: Specimen) -> None:
     model = specimen.fresh(torch.float64).requires_grad_(False)
     remove(model, *drawn(model, 3))
-    prompt = specimen.text(4, 5)["source" if specimen.pair else "tokens"].tolist()
+    prompt = specimen.text(4, 5)["input_ids"].tolist()
     made = generate(LoadedModel(model), [prompt], max_new_tokens=6, eos_ids=[], banned=[])[0][0]
     assert made.ids == naive(model, prompt, 6)
 

@@ -19,7 +19,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "sampled": {"temperature": 1.0},
     "nucleus": {"top_p": 0.9},
-    "penalty": {"temperature": 0, "repetition": 1.3},
+    "penalty": {"temperature": 0, "repetition_penalty": 1.3},
 }
 RUN = TrainedExperiment(
     python_docs,
