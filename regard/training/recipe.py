@@ -26,6 +26,7 @@ from regard.core.options import (
     LR,
     PRECISION,
     SEED,
+    RECIPE,
     SIZE,
     SKIP,
     STEPS,
@@ -222,6 +223,9 @@ class Recipe:
     model: str = ""
     data: str = ""
     size: Annotated[str | None, SIZE] = None  # None: the published shape
+    # "budget": what learns most in minutes on a laptop; "paper": what the paper trained with;
+    # None: the first for a laptop's size, the second for a published one
+    recipe: Annotated[Literal["budget", "paper"] | None, RECIPE] = None
     seed: Annotated[int, SEED] = 1
     shape: Table = field(default_factory=dict)  # fields of the model's configuration
     objective: Table = field(default_factory=dict)  # its name and its options
@@ -236,6 +240,13 @@ class Recipe:
     validation: Validation = field(default_factory=Validation)
     checkpoint: Checkpointing = field(default_factory=Checkpointing)
     engine: Engine = field(default_factory=Engine)
+
+    @property
+    def by_budget(self) -> bool:
+        """Is what is left open what learns most in a budget? Muon is a part of that."""
+        if self.recipe is not None:
+            return self.recipe == "budget"
+        return self.size is not None and self.optimizer.name in (None, "muon")
 
     def table(self) -> Table:
         """As TOML has it; tables come after plain values."""
@@ -317,7 +328,7 @@ class FrozenConfig(Resolved):
 R = TypeVar("R", bound=Recipe)
 
 
-def replaced(recipe: R, **changes: Any) -> R:
+def replaced(recipe: R, /, **changes: Any) -> R:
     """A recipe with other values: a table is laid over the part that has its name, and anything
     else takes the place of what was there.
 

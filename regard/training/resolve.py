@@ -99,9 +99,12 @@ def resolve(
 ) -> Resolved:
     """All that is known before a model is built."""
     paper = paper_of(recipe, card, model.pretrained)
+    name = recipe.objective.get("name", data.objective)
+    usual = card.budget_objectives.get(name, {}) if paper is card.budget_training else {}
     recipe = replaced(
         recipe,
-        objective={"name": data.objective, **recipe.objective, **data.options},
+        recipe="budget" if paper is card.budget_training else "paper",
+        objective={"name": name, **usual, **recipe.objective, **data.options},
         engine=engine_of(recipe, machine),
         robust=robust_of(recipe.robust),
     )
@@ -123,6 +126,8 @@ def paper_of(recipe: Recipe, card: Family, pretrained: bool) -> PaperDefaults:
         return card.finetuned(recipe.examples.task)
     if pretrained:
         return card.trained()
+    if recipe.by_budget:
+        return card.budget_training
     paper = card.trained(recipe.model)
     return paper if card.scratch_lr is None else paper.replace(lr=card.scratch_lr)
 
@@ -178,8 +183,10 @@ def batch_of(recipe: Recipe, paper: PaperDefaults, processes: int, model: ModelF
     if length is None:
         length = min(usual, context or usual)
     if samples is None:
-        whole = paper.batch_size if task else None
-        samples = whole or max(1, STEP // (usual if task and batch.seq_len is None else length))
+        whole, step = paper.batch_size if task else None, STEP
+        if recipe.by_budget:
+            step = paper.batch_tokens or STEP
+        samples = whole or max(1, step // (usual if task and batch.seq_len is None else length))
         samples += -samples % (batch.grad_accum * processes)
     if context is not None and length > context:
         raise ConfigError(
