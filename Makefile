@@ -4,7 +4,7 @@
 #   make test-all          everything: what continuous integration runs
 #   make demo              the first thing to look at
 #   make test ARGS='-k gpt -x'                   arguments for pytest
-#   make bench-tasks DATA=<directory>            benchmarks of tasks, on this labelled data
+#   make bench-tasks DATA=<directory>            benchmarks of tasks, on this labeled data
 #   make bench-workshop DATA=<directory>         the same for distilling, quantising, augmenting, …
 #   make venv PYTHON=python3.12                  another interpreter
 #   make venv TORCH_FROM='--index-url <address>' another build of torch, e.g. the one for CPUs
@@ -71,14 +71,14 @@ bench: $(READY) $(GOLDEN_READY) ## compare speed and memory with the peers
 	$(BIN)/python benchmarks/prepare.py
 
 bench-tasks: $(READY) ## compare fine-tuning, translating and testing with the peers: DATA=<directory>
-	@test -n '$(DATA)' || { echo 'give the directory of the labelled data: make bench-tasks DATA=<directory>'; exit 2; }
+	@test -n '$(DATA)' || { echo 'give the directory of the labeled data: make bench-tasks DATA=<directory>'; exit 2; }
 	@$(BIN)/python $(PIP) -c constraints.txt -e '.[bench,tasks]'
 	$(BIN)/python benchmarks/finetune.py --data '$(DATA)'
 	$(BIN)/python benchmarks/translate.py --data '$(DATA)'
 	$(BIN)/python benchmarks/testing.py --data '$(DATA)'
 
 bench-workshop: $(READY) ## measure distilling, quantising, augmenting and the rest: DATA=<directory>
-	@test -n '$(DATA)' || { echo 'give the directory of the labelled data: make bench-workshop DATA=<directory>'; exit 2; }
+	@test -n '$(DATA)' || { echo 'give the directory of the labeled data: make bench-workshop DATA=<directory>'; exit 2; }
 	@$(BIN)/python $(PIP) -c constraints.txt -e '.[bench-compress]'
 	$(BIN)/python benchmarks/compress.py
 	for name in quantize distill augment robust probe prefer; do $(BIN)/python benchmarks/$$name.py --data '$(DATA)' || exit 1; done

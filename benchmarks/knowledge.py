@@ -3,8 +3,8 @@
     python benchmarks/knowledge.py [--seeds 3] [--only tree,none] [--json]
     python benchmarks/knowledge.py --examples 200        # few and short: to try it
 
-Made-up creatures have a colour and fear another, which stands in a graph and nowhere else. "The
-zobi met the kalu. Is the kalu red or blue?" asks for one of them; a third of the wrong colours is
+Made-up creatures have a color and fear another, which stands in a graph and nowhere else. "The
+zobi met the kalu. Is the kalu red or blue?" asks for one of them; a third of the wrong colors is
 that of the other creature, a third what this one fears. No creature of the test occurs in the
 training data, so whoever does not read the graph can only guess between the two. A small BERT
 learns it from scratch, in five ways:
@@ -36,7 +36,7 @@ from script import options_of, parser_for, publish, write_cell
 STARTS = "ba da fe go hu ji ka lo mi nu pe ra so ti vu qi xe yo za zo".split()
 ENDS = "bi dok fa gur kalu lim mo nex pol rit sen tu vas wop yin zel".split()
 COLOURS = "red blue green white black brown grey pink".split()
-KINDS = ("any", "of the other", "feared")  # of wrong colours
+KINDS = ("any", "of the other", "feared")  # of wrong colors
 FRAMES = ["the {a} met the {b}", "a {a} saw the {b} today", "the {b} and the {a} were there"]
 ASKS = ["is the {x} {a} or {b}", "was that {x} {a} or was it {b}"]
 SHAPE = {"width": 64, "layers": 3, "heads": 4, "ffn_size": 256, "context": 64}
@@ -44,7 +44,7 @@ TRAIN, VALID, TEST = 6000, 500, 2000  # examples
 STEPS, SAMPLES, RATE = 1000, 32, 1e-3
 REACHED, CHANCE = 0.9, 0.55  # goals: at least with knowledge, at most without
 
-RULES = ["entity", "relation:colour", "relation:fears"]
+RULES = ["entity", "relation:color", "relation:fears"]
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "none": ("without knowledge", {}),
     "tree": ("branches with the visible matrix", {"mode": "tree"}),
@@ -66,8 +66,8 @@ def creatures(seed: int) -> list[str]:
 
 class Creature(NamedTuple):
     name: str
-    colour: str
-    fears: str  # another colour
+    color: str
+    fears: str  # another color
 
 
 def world(seed: int) -> list[Creature]:
@@ -75,30 +75,30 @@ def world(seed: int) -> list[Creature]:
 
     found = []
     for name in creatures(seed):
-        colour, fears = keyed(seed, "properties", name).choice(COLOURS, 2, replace=False)
-        found.append(Creature(name, str(colour), str(fears)))
+        color, fears = keyed(seed, "properties", name).choice(COLOURS, 2, replace=False)
+        found.append(Creature(name, str(color), str(fears)))
     return found
 
 
 def examples(count: int, among: list[Creature], *key: int | str) -> list[dict[str, str]]:
-    """Which of two colours? The wrong one is any, that of the other creature, or what is feared."""
+    """Which of two colors? The wrong one is any, that of the other creature, or what is feared."""
     from regard.core.seeding import keyed
 
     made = []
     for index in range(count):
         dice = keyed(*key, index)
         asked, other = (among[i] for i in dice.choice(len(among), 2, replace=False))
-        while other.colour == asked.colour or other.name == asked.name:
+        while other.color == asked.color or other.name == asked.name:
             other = among[int(dice.integers(len(among)))]
-        others = [c for c in COLOURS if c not in (asked.colour, asked.fears, other.colour)]
-        wrong = (str(dice.choice(others)), other.colour, asked.fears)[index % len(KINDS)]
-        first, second = (str(c) for c in dice.permutation([asked.colour, wrong]))
+        others = [c for c in COLOURS if c not in (asked.color, asked.fears, other.color)]
+        wrong = (str(dice.choice(others)), other.color, asked.fears)[index % len(KINDS)]
+        first, second = (str(c) for c in dice.permutation([asked.color, wrong]))
         a, b = (str(x) for x in dice.permutation([asked.name, other.name]))
         made.append(
             {
                 "premise": str(dice.choice(FRAMES)).format(a=a, b=b),
                 "hypothesis": str(dice.choice(ASKS)).format(x=asked.name, a=first, b=second),
-                "label": asked.colour,
+                "label": asked.color,
             }
         )
     return made
@@ -110,7 +110,7 @@ def tokenizer() -> Any:
     from regard.data.tokenizer import Tokenizer, word_pieces
 
     words = {word for text in [*FRAMES, *ASKS] for word in text.split() if "{" not in word}
-    words |= {*COLOURS, "colour", "fears"}
+    words |= {*COLOURS, "color", "fears"}
     marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     starts = [start for start in STARTS if start not in words]
     made = Tokenizer(word_pieces([*marks, *sorted(words), *starts, *(f"##{end}" for end in ENDS)]))
@@ -211,8 +211,8 @@ def section(rows: list[dict[str, Any]]) -> str:
     parts = [
         "## Knowledge",
         "Made by `python benchmarks/knowledge.py`: accuracy, mean ± standard deviation over seeds. "
-        "Which of two colours has a made-up creature? Only a graph says so. No creature of the "
-        "test occurs in the training data. A third of the wrong colours is that of the other "
+        "Which of two colors has a made-up creature? Only a graph says so. No creature of the "
+        "test occurs in the training data. A third of the wrong colors is that of the other "
         "creature of the text, a third what this one fears by the graph. The model is a BERT of "
         f"{SHAPE['layers']} layers and width {SHAPE['width']}, from scratch, {STEPS:,} steps of "
         f"{SAMPLES}. Goals: at least {REACHED:g} with the matrix and with guidance, and without "

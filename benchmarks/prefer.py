@@ -121,7 +121,7 @@ def objective_on(place: Path, split: str, seed: int) -> Any:
     examples = read(place / f"{split}.prompts.jsonl", "prefer")
     given = TaskCorpus("prefer", examples, tokenizer_of(str(place / "start")), split="valid")
     given.path = str(place / "start")
-    asked = ReinforceOptions(family="gpt", reward=RULE, group=GROUP, tokens=TOKENS)
+    asked = ReinforceOptions(family="gpt", reward=RULE, group=GROUP, max_new_tokens=TOKENS)
     return Reinforce(given, asked, length=LENGTH, batch=32, seed=seed, learning=False)  # type: ignore[arg-type]
 
 

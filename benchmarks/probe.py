@@ -69,7 +69,7 @@ TASKS = {
               measure="macro_f1", control=True),
         Asked("capital", "capitalised words", "auto:capital", "text/sotu.txt.gz",
               control=True),
-        Asked("word-order", "swapped neighbours", "auto:word-order", "text/sotu.txt.gz",
+        Asked("word-order", "swapped neighbors", "auto:word-order", "text/sotu.txt.gz",
               limit=4000),
     )
 }  # fmt: skip

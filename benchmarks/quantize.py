@@ -6,7 +6,7 @@ Tasks, files and hyper-parameters are those of benchmarks/finetune.py. A model i
 task and seed and then quantized in every way, each measured by `regard quantize` on the test part.
 Goals: at most 30 % of the fp32 size (int8) and at least 99 % of the score. Each cell is saved when
 it is done, with its settings; started again, the script goes on with the next. The section is
-"quantisation" of docs/results.md.
+"quantization" of docs/results.md.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def section(rows: list[dict[str, Any]]) -> str:
     heads = ["task", "kind", "seeds", "measure", "fp32", "small", "kept", "size", "speed"]
     return "\n\n".join(
         [
-            "## Quantisation",
+            "## Quantization",
             "Made by `python benchmarks/quantize.py`: MiniLM (6 layers) fine-tuned as in "
             "“Fine-tuning”, then quantized; mean ± standard deviation over seeds. Size and speed "
             "(16 sentences of 64 tokens at once) are those of fp32 = 1. Goals: at least "
@@ -132,7 +132,7 @@ def main() -> None:
         write_cell(options, cell(task, options.data, options.out, options.seeds, options.few))
         return
     rows = measured(options)
-    publish(options, "quantisation", section(rows), cells=rows)
+    publish(options, "quantization", section(rows), cells=rows)
 
 
 if __name__ == "__main__":

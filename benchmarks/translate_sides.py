@@ -190,7 +190,7 @@ def translations(job: Job, loaded: LoadedModel, beams: int) -> list[str]:
     from regard.decoding import generate
 
     sources = [row["source"] for row in held_out(job)]
-    found = generate(loaded, sources, max_new_tokens=TOKENS, num_beams=beams, batch=ROWS)
+    found = generate(loaded, sources, max_new_tokens=TOKENS, num_beams=beams, batch_size=ROWS)
     return [best[0].text or "" for best in found]
 
 

@@ -1,6 +1,9 @@
 """What can be asked of an opened model, in the words of the command line.
 
     loaded = regard.load("my-run")
+    batch = loaded.tokenizer(["a film", "a long book"], return_tensors="pt")
+    loaded.logits(**batch)                                 # [2, tokens, words]
+    loaded.generate("Once upon a time", max_new_tokens=20).text
     loaded.classify("a warm and moving film").value       # 'good'
     loaded.tag(["Angela Merkel visited Paris ."])[0].entities
     loaded.answer("Who sat?", "The cat sat on the mat.").value
@@ -25,6 +28,7 @@ from regard.formats import Checkpoint
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
     from regard.data.examples import Example
     from regard.decoding.filling import FilledText
@@ -38,6 +42,26 @@ class LoadedModel(Checkpoint):
     """An opened model with everything that belongs to it, and what can be asked of it."""
 
     _asked: tuple[Any, ...] = ()  # what was asked last, and what answered it
+
+    def logits(self, *inputs: Tensor, head: str | None = None, **named: Any) -> Tensor:
+        """The scores of what the directory was saved for: of the vocabulary [B, T, words], or of
+        the head of a task, such as [B, classes]; `head` names one of several. The arguments are
+        those of `model`, whose own result is the hidden states.
+        """
+        model = self.model
+        heads = [name for name in getattr(model, "heads", ()) if name != "pool"]
+        if hasattr(model, "output"):
+            heads = [name for name in heads if name != "next"]
+        elif not heads:
+            raise InputError(
+                "this model has no output to the vocabulary, and no head of a task; call .model, "
+                "which gives the hidden states, or load it with a head: heads={'classify': 2}"
+            )
+        head = head or next(iter(heads), None)
+        hidden = model(*inputs, **named)
+        mask = named.get("attention_mask", inputs[1] if len(inputs) > 1 else None)
+        scores: Tensor = model.logits(hidden) if head is None else model.read(head, hidden, mask)
+        return scores
 
     def predict(self, records: Any, **decoding: Any) -> Any:
         """What the model says of records of the task that it has learned: each a table of values by
@@ -83,19 +107,22 @@ class LoadedModel(Checkpoint):
 
         One text gives one Tagging; a list, whatever it holds, is a list of sentences.
         """
-        from regard.data.examples import Tagged
+        from regard.data.examples import TaggedExample
         from regard.tasks.tag import WORD, tagging
 
-        given, one = listed(sentences)
-        cut = [WORD.findall(s) if isinstance(s, str) else [*map(str, s)] for s in given]
+        sequences, one = listed(sentences)
+        cut = [WORD.findall(s) if isinstance(s, str) else [*map(str, s)] for s in sequences]
         for number, words in enumerate(cut, 1):
             if not words or not all(words):
                 raise InputError(f"sentence {number:,} has no words, or an empty one")
         visible([" ".join(words) for words in cut], "sentence")
-        found = ask(self, ("tag",), [Tagged(tuple(words)) for words in cut], {})
-        known = self._asked[-1].labels if found else []
-        made = [tagging(words, said, known) for words, said in zip(cut, found, strict=True)]
-        return given_back(made, one)
+        predictions = ask(self, ("tag",), [TaggedExample(tuple(words)) for words in cut], {})
+        known = self._asked[-1].labels if predictions else []
+        taggings = [
+            tagging(words, prediction, known)
+            for words, prediction in zip(cut, predictions, strict=True)
+        ]
+        return given_back(taggings, one)
 
     def answer(self, question: str | Sequence[str], passage: str | Sequence[str]) -> Any:
         """The words of a passage that answer a question, "" where none do. Many questions may be
@@ -155,15 +182,15 @@ class LoadedModel(Checkpoint):
         check_reward(self)
         texts, one = listed(replies)
         visible(texts, "reply")
-        given: list[Any] = [prompts] * len(texts) if isinstance(prompts, str) else [*prompts]
-        if len(given) != len(texts):
+        contexts: list[Any] = [prompts] * len(texts) if isinstance(prompts, str) else [*prompts]
+        if len(contexts) != len(texts):
             raise InputError(
-                f"{len(given):,} prompts but {len(texts):,} replies; give one for each"
+                f"{len(contexts):,} prompts but {len(texts):,} replies; give one for each"
             )
-        asked = [prompt if isinstance(prompt, str) else tuple(prompt) for prompt in given]
-        examples = [Preference(a, text) for a, text in zip(asked, texts, strict=True)]
-        found = ask(self, ("prefer",), examples, {})
-        return given_back([float(said.value) for said in found], one)
+        prompt_texts = [prompt if isinstance(prompt, str) else tuple(prompt) for prompt in contexts]
+        examples = [Preference(a, text) for a, text in zip(prompt_texts, texts, strict=True)]
+        predictions = ask(self, ("prefer",), examples, {})
+        return given_back([float(prediction.value) for prediction in predictions], one)
 
     # -- texts
 
@@ -196,11 +223,11 @@ class LoadedModel(Checkpoint):
         """
         from regard.decoding.generation import generate
 
-        made: list[Any] = generate(self, prompts, **options)
+        generations: list[Any] = generate(self, prompts, **options)
         if options.get("num_samples", 1) == 1 and options.get("num_return_sequences", 1) == 1:
-            made = [found[0] for found in made]
+            generations = [several[0] for several in generations]
         ids = not isinstance(prompts, str) and len(prompts) > 0 and isinstance(prompts[0], int)
-        return given_back(made, isinstance(prompts, str) or ids)
+        return given_back(generations, isinstance(prompts, str) or ids)
 
     def stream(self, prompt: Prompt, **options: Any) -> Generator[str, None, Generation]:
         """The same text piece by piece, as soon as it is certain."""
@@ -212,9 +239,9 @@ class LoadedModel(Checkpoint):
         """Texts with their blanks ([MASK] or ___) filled; options top, order, tokens, batch."""
         from regard.decoding.filling import fill
 
-        given, one = listed(texts)
-        made: Any = given_back(fill(self, given, **options), one)
-        return made
+        blanked, one = listed(texts)
+        filled: Any = given_back(fill(self, blanked, **options), one)
+        return filled
 
     def embed(
         self,
@@ -229,16 +256,16 @@ class LoadedModel(Checkpoint):
         """
         from regard.evaluation.embeddings import embed
 
-        given, one = listed(texts)
-        made = embed(
+        sequences, one = listed(texts)
+        embedded = embed(
             self,
-            given,
+            sequences,
             pooling=pooling,
             layer=layer,
             normalize=normalize,
             **options,
         )
-        vectors: np.ndarray = made[0] if one else made
+        vectors: np.ndarray = embedded[0] if one else embedded
         return vectors
 
 
@@ -250,8 +277,8 @@ def load(path: str | os.PathLike[str], **options: Any) -> LoadedModel:
     """
     from regard.formats import directory
 
-    found = directory.load(path, **options)
-    return LoadedModel(found.model, found.tokenizer, found.source, found.path)
+    checkpoint = directory.load(path, **options)
+    return LoadedModel(checkpoint.model, checkpoint.tokenizer, checkpoint.source, checkpoint.path)
 
 
 # -- how they ask
@@ -263,29 +290,29 @@ def ask(
     """A warning says how many texts were too long to be read whole."""
     if not examples:
         return []
-    asked = predictor(loaded, tasks, options)
-    before = asked.cut
-    found = asked(examples)
-    if asked.cut > before:
+    predict = predictor(loaded, tasks, options)
+    before = predict.cut
+    predictions = predict(examples)
+    if predict.cut > before:
         warnings.warn(
-            f"{asked.cut - before:,} texts are longer than the model reads and were cut",
+            f"{predict.cut - before:,} texts are longer than the model reads and were cut",
             stacklevel=4,
         )
-    return found
+    return predictions
 
 
 def predictor(loaded: Any, tasks: tuple[str, ...], options: dict[str, Any]) -> ExamplePredictor:
     """What answers, made once for the same question in a row."""
     from regard.evaluation.predictors import check_task, predictor_for
 
-    held = (tasks, options, loaded.model, loaded.tokenizer, loaded.path)
-    if loaded._asked and all(map(same, loaded._asked, held)):
+    key = (tasks, options, loaded.model, loaded.tokenizer, loaded.path)
+    if loaded._asked and all(map(same, loaded._asked, key)):
         known: ExamplePredictor = loaded._asked[-1]
         return known
     task = check_task(loaded, tasks)
-    made = predictor_for(loaded, task=task, **options)
-    loaded._asked = (*held, made)
-    return made
+    predict = predictor_for(loaded, task=task, **options)
+    loaded._asked = (*key, predict)
+    return predict
 
 
 def labels(
@@ -296,7 +323,7 @@ def labels(
     options: dict[str, Any],
 ) -> Any:
     """Of texts, or of pairs of them."""
-    from regard.data.examples import Labelled
+    from regard.data.examples import LabeledExample
 
     first, one = listed(texts)
     visible(first, "text")
@@ -304,27 +331,27 @@ def labels(
     if others is not None:
         second = [*beside(others, len(first), "texts", "second texts")]
         visible(second, "second text")
-    examples = [Labelled(a, b) for a, b in zip(first, second, strict=True)]
+    examples = [LabeledExample(a, b) for a, b in zip(first, second, strict=True)]
     return given_back(ask(loaded, tasks, examples, options), one)
 
 
 def rewritten(loaded: Any, task: str, texts: str | Sequence[str], decoding: dict[str, Any]) -> Any:
     from regard.data.examples import TextPair
 
-    given, one = listed(texts)
-    visible(given, "text")
-    return given_back(ask(loaded, (task,), [TextPair(text) for text in given], decoding), one)
+    sequences, one = listed(texts)
+    visible(sequences, "text")
+    return given_back(ask(loaded, (task,), [TextPair(text) for text in sequences], decoding), one)
 
 
 def same(one: Any, other: Any) -> bool:
     return one is other or (isinstance(one, tuple | dict | Path) and bool(one == other))
 
 
-def listed(given: Any) -> tuple[list[Any], bool]:
+def listed(texts: Any) -> tuple[list[Any], bool]:
     """Many, and whether it was one."""
-    if isinstance(given, str):
-        return [given], True
-    return list(given), False
+    if isinstance(texts, str):
+        return [texts], True
+    return list(texts), False
 
 
 def visible(texts: Sequence[Any], what: str) -> None:
@@ -337,16 +364,16 @@ def visible(texts: Sequence[Any], what: str) -> None:
         readable(text)
 
 
-def given_back(found: Sequence[Any], one: bool) -> Any:
-    return found[0] if one else list(found)
+def given_back(answers: Sequence[Any], one: bool) -> Any:
+    return answers[0] if one else list(answers)
 
 
 def beside(
-    given: str | Sequence[str], count: int, what: str, other: str, *, spread: bool = False
+    texts: str | Sequence[str], count: int, what: str, other: str, *, spread: bool = False
 ) -> list[str]:
     """As many as there are of the other; `spread`: one for all."""
-    second = [given] if isinstance(given, str) else list(given)
-    if spread and isinstance(given, str):
+    second = [texts] if isinstance(texts, str) else list(texts)
+    if spread and isinstance(texts, str):
         second = second * count
     if len(second) != count:
         raise InputError(f"{count:,} {what} but {len(second):,} {other}; give one for each")

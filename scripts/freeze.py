@@ -264,7 +264,7 @@ def write_pairs(file: Path, count: int, seed: int) -> None:
 
 
 def example(task: str, number: int, dice: random.Random) -> Table:
-    """One labelled example of a task."""
+    """One labeled example of a task."""
     good = bool(number % 2)
     text = f"{sentence(dice, 3, 6)} {dice.choice(GOOD if good else BAD)} {sentence(dice, 1, 3)}"
     other = sentence(dice, 3, 6)

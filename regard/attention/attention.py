@@ -22,7 +22,7 @@ def unseen(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs
 
 class Projection(nn.Linear):
     """Query, key and value as one matrix [(heads + 2 · kv_heads) · size, width], usable whole or
-    in part. With fewer `kv_heads` each of them serves a group of neighbouring queries (Ainslie et
+    in part. With fewer `kv_heads` each of them serves a group of neighboring queries (Ainslie et
     al. 2023).
     """
 

@@ -1,7 +1,7 @@
 """The weighted sum itself, as free functions.
 
 Letters: B batch, H heads, Q query rows, K key rows, D width of a head. Keys and values may have
-fewer heads, G: each serves H / G neighbouring heads of queries, and is not copied for them.
+fewer heads, G: each serves H / G neighboring heads of queries, and is not copied for them.
 PyTorch's fused kernel serves wherever it is fast. On a CPU it is slow with dropout on the weights,
 with a bias that is learned, and to learn from bf16; there `ExplicitAttention` does the same sum
 with plain matrix products, as long as its matrix of weights is small.

@@ -1,4 +1,4 @@
-"""Windows: every row sees its neighbours, so the cost grows with the length, not with its square.
+"""Windows: every row sees its neighbors, so the cost grows with the length, not with its square.
 
 The window is a reshape: rows are cut into blocks, and a block's keys are the global ones, the rows
 before it, its own and those after it. What comes out is ordinary attention over short sequences.

@@ -194,8 +194,8 @@ def facts(report: Table) -> Iterator[str]:
         if fields:
             roles = ", ".join(f"{role} from {field!r}" for role, field in fields.items())
             yield roles if len(report["fields"]) == 1 else f"{name}: {roles}"
-    if report["labelled"] < report["examples"]:
-        yield f"{report['labelled']:,} with a label"
+    if report["labeled"] < report["examples"]:
+        yield f"{report['labeled']:,} with a label"
     if "scheme" in report:
         yield f"tags in {report['scheme']}"
     if "scores" in report:
@@ -307,15 +307,15 @@ def chosen_methods(
     for option, value, other, there in (
         ("--forth", settings.get("home"), "--back", back),
         ("--mask-rule", settings.get("rule", "some") != "some", "--mask-model", masked),
-        ("--candidates", "top" in settings, "--mask-model", masked),
+        ("--candidates", "top_k" in settings, "--mask-model", masked),
         ("--temperature", "temperature" in settings, "--back", back),
-        ("--num-beams", settings.get("beams"), "--back", back),
+        ("--num-beams", settings.get("num_beams"), "--back", back),
         ("--back-prefix", prefixes[0], "--back", back),
         ("--forth-prefix", prefixes[1], "--forth", settings.get("home")),
     ):
         if value and not there:
             raise ConfigError(f"{option} is of no use without {other}; give {other}, too")
-    if settings.get("beams") and "temperature" in settings:
+    if settings.get("num_beams") and "temperature" in settings:
         raise ConfigError("--temperature samples and --num-beams searches; give one of them")
     names = list(methods)
     names += [name for name, model in (("masked", masked), ("back", back))

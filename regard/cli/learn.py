@@ -244,8 +244,10 @@ def distill(
                               "labeled examples")  # fmt: skip
         check_data(recipe.data)
         place = run.place()
-        if "beams" in method and not method.get("sequence"):
-            raise ConfigError(f"--num-beams is {method['beams']}, which only --sequence-level uses")
+        if "num_beams" in method and not method.get("sequence"):
+            raise ConfigError(
+                f"--num-beams is {method['num_beams']}, which only --sequence-level uses"
+            )
         if run.dry_run:
             raise ConfigError("--dry-run: a distillation makes its student first; leave it out")
         options = DistillOptions(teacher, **method)

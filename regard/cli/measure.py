@@ -22,7 +22,7 @@ from regard.lab.compare.comparison import ComparisonPlan as Comparing
 from regard.methods.probe.plan import ProbePlan as Probing
 
 CLASSES = 20  # in the table
-WRITING = ("max_new_tokens", "num_beams", "length_penalty", "batch")  # of written answers
+WRITING = ("max_new_tokens", "num_beams", "length_penalty", "batch_size")  # of written answers
 SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
 Quiet = Annotated[bool, Option("Print nothing on standard error.")]
 # What asks for prompts; --shots alone does, too.

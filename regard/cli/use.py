@@ -29,7 +29,12 @@ SAMPLING = (
     "max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "no_repeat_ngram_size",
     "seed", "stop",
 )  # fmt: skip
-WRITING = ("max_new_tokens", "num_beams", "length_penalty", "batch")  # of answers that are written
+WRITING = (
+    "max_new_tokens",
+    "num_beams",
+    "length_penalty",
+    "batch_size",
+)  # of answers that are written
 TEXTS = Argument("[TEXT]…", "Texts; without them standard input is read, a text a line.")
 Model = Annotated[str, Argument("MODEL", "A run or a model directory.")]
 File = Annotated[
@@ -186,7 +191,9 @@ def fill(
     loaded = opened(model, download=download)
     from regard.decoding import fill as run
 
-    filled = run(loaded, blanked, top=candidates, order=fill_order, tokens=max_new_tokens)[0]
+    filled = run(
+        loaded, blanked, top_k=candidates, order=fill_order, max_new_tokens=max_new_tokens
+    )[0]
     blanks = [
         [{"text": c.text, "ids": c.ids, "probability": c.probability} for c in blank]
         for blank in filled.blanks

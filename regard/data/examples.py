@@ -1,4 +1,4 @@
-"""What labelled data holds: an example of each kind.
+"""What labeled data holds: an example of each kind.
 
 An example knows what it holds: its texts, its labels, its right answer. What a task makes of it is
 said in `regard.tasks`, one file a task; a task may bring a kind of example of its own.
@@ -44,7 +44,7 @@ class Example:
         return getattr(self, self.answer_field)
 
     @property
-    def labelled(self) -> bool:
+    def labeled(self) -> bool:
         """Is the right answer known?"""
         return self.gold is not None
 
@@ -91,7 +91,7 @@ class Example:
     def record(self) -> Iterator[tuple[str, Any]]:
         """The values by their roles, as a file of records holds them."""
         yield from self.parts()
-        if self.answer_field and self.labelled:
+        if self.answer_field and self.labeled:
             yield self.answer_field, self.gold
 
     def shown(self) -> Any:
@@ -108,7 +108,7 @@ class AnswerSpan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled(Example):
+class LabeledExample(Example):
     """A text or two with a class (a name) or a score (a number); None: without label."""
 
     answer_field: ClassVar[str] = "label"
@@ -128,7 +128,7 @@ class Labelled(Example):
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged(Example):
+class TaggedExample(Example):
     """The words of a sentence and a tag for each."""
 
     answer_field: ClassVar[str] = "tags"
@@ -179,14 +179,14 @@ class Question(Example):
         return list(dict.fromkeys(answer.text for answer in self.answers))
 
     @property
-    def labelled(self) -> bool:
+    def labeled(self) -> bool:
         return self.impossible or bool(self.answers)
 
     def without_gold(self) -> Self:
         return replace(self, answers=(), impossible=False)
 
     def labels(self) -> list[str]:
-        return ["no answer" if self.impossible else "answer"] if self.labelled else []
+        return ["no answer" if self.impossible else "answer"] if self.labeled else []
 
     def group(self) -> str:
         return self.passage
@@ -197,7 +197,7 @@ class Question(Example):
 
     def record(self) -> Iterator[tuple[str, Any]]:
         yield from self.parts()
-        if self.labelled:
+        if self.labeled:
             texts = [answer.text for answer in self.answers]
             starts = [answer.start for answer in self.answers]
             yield "answers", {"text": texts, "answer_start": starts}
@@ -323,7 +323,7 @@ class Preference(Example):
         return 0  # of the two replies the chosen one stands first
 
     @property
-    def labelled(self) -> bool:
+    def labeled(self) -> bool:
         return self.chosen is not None
 
     @property

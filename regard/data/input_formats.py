@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -78,3 +79,24 @@ def framed(
         segments += [segment] * len(new)
     cut = first + second < len(a) + len(b or ())
     return FormattedInput(ids, segments, cut) if ids else FormattedInput([special.end], [0], cut)
+
+
+class SurroundingMarks(NamedTuple):
+    """The marks before and after the words, and their segments."""
+
+    ids: tuple[list[int], list[int]]
+    segments: tuple[list[int], list[int]]
+
+    def segments_of(self, ids: Sequence[int]) -> list[int]:
+        """Of a whole row."""
+        before, after = self.segments
+        return [*before, *[0] * (len(ids) - len(before) - len(after)), *after]
+
+
+def surrounding(layout: Sequence[tuple[str, int]], special: Special) -> SurroundingMarks:
+    """The marks around a single text "a" of segment 0."""
+    words = list(layout).index(("a", 0))
+    sides = layout[:words], layout[words + 1 :]
+    before, after = ([special.need(part) for part, _ in side] for side in sides)
+    first, last = ([segment for _, segment in side] for side in sides)
+    return SurroundingMarks((before, after), (first, last))

@@ -1,4 +1,4 @@
-"""What can be wrong with labelled data, and where it stands."""
+"""What can be wrong with labeled data, and where it stands."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from regard.core.errors import InputError
-from regard.data.examples import Tagged
+from regard.data.examples import TaggedExample
 from regard.data.files import TextFile
 from regard.data.problems import FileLine
 
@@ -50,7 +50,7 @@ class ConllColumns:
         return cells
 
 
-def conll(file: TextFile, chosen: Mapping[str, str]) -> Iterator[Tagged]:
+def conll(file: TextFile, chosen: Mapping[str, str]) -> Iterator[TaggedExample]:
     """Reads tagged sentences. `chosen` may name the columns of words and tags, counted from 1."""
     ahead: list[ConllSentence] = []
     count = 0
@@ -67,7 +67,7 @@ def conll(file: TextFile, chosen: Mapping[str, str]) -> Iterator[Tagged]:
         words, tags = read_sentence(sentence, columns, file)
         if words:
             place = FileLine(file.name, sentence.lines[0][0])
-            yield Tagged(tuple(words), tags, place, sentence.id or str(place))
+            yield TaggedExample(tuple(words), tags, place, sentence.id or str(place))
 
 
 def sentences(file: TextFile) -> Iterator[ConllSentence]:

@@ -1,4 +1,4 @@
-"""Labelled data of every format as examples: `read` for a list, `ExampleReader` for a stream.
+"""Labeled data of every format as examples: `read` for a list, `ExampleReader` for a stream.
 
 | format | what it is | files called |
 | --- | --- | --- |

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenizers import Tokenizer as Fast
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from regard.core.errors import FormatError
+from regard.core.errors import FormatError, InputError
 
 # Everything that may belong to a tokenizer; kept byte for byte when a model is saved again.
 FILES = tuple(
@@ -69,8 +70,69 @@ class Tokenizer:
         copy.encode_special_tokens = True
         return copy
 
+    @cached_property
+    def pad_id(self) -> int:
+        """What fills a batch: the padding token, or the end token where there is none, which the
+        attention mask hides.
+        """
+        from regard.data.special_tokens import special_of
+
+        special = special_of(self, "this model")
+        return special.end if special.pad is None else special.pad
+
     def __len__(self) -> int:
         return 0 if self.fast is None else self.fast.get_vocab_size()
+
+    def __call__(
+        self,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
+        *,
+        padding: bool = False,
+        truncation: bool = False,
+        max_length: int | None = None,
+        return_tensors: Literal["pt"] | None = None,
+        add_special_tokens: bool = True,
+    ) -> dict[str, Any]:
+        """What a model is called with: `input_ids`, `attention_mask` and, where a text has several
+        parts, `segments`. As lists, or with return_tensors="pt" as tensors [texts, tokens], which
+        are padded on the right.
+
+        >>> model(**tokenizer(["a film", "a long book"], return_tensors="pt"))
+        """
+        if truncation and max_length is None:
+            raise InputError("truncation needs max_length; give the number of tokens")
+        if return_tensors not in (None, "pt"):
+            raise InputError(f"return_tensors is {return_tensors!r}; it must be 'pt', or left out")
+        one = isinstance(texts, str)
+        first = [texts] if isinstance(texts, str) else list(texts)
+        second = [pairs] if isinstance(pairs, str) else pairs
+        if second is not None and len(second) != len(first):
+            raise InputError(f"{len(first):,} texts but {len(second):,} pairs; give one for each")
+        inputs = first if second is None else list(zip(first, second, strict=True))
+        fast = self.ready
+        if truncation and max_length is not None:
+            fast.enable_truncation(max_length)
+        try:
+            encoded = fast.encode_batch(inputs, add_special_tokens=add_special_tokens)
+        finally:
+            fast.no_truncation()
+        columns = {
+            "input_ids": [each.ids for each in encoded],
+            "attention_mask": [each.attention_mask for each in encoded],
+        }
+        if any(any(each.type_ids) for each in encoded):
+            columns["segments"] = [each.type_ids for each in encoded]
+        if padding or return_tensors:
+            width = max((len(each) for each in encoded), default=0)
+            for name, rows in columns.items():
+                fill = self.pad_id if name == "input_ids" else 0
+                columns[name] = [row + [fill] * (width - len(row)) for row in rows]
+        if return_tensors is None:
+            return {name: rows[0] if one else rows for name, rows in columns.items()}
+        import torch
+
+        return {name: torch.tensor(rows, dtype=torch.long) for name, rows in columns.items()}
 
     def encode(self, text: str, pair: str | None = None, *, special: bool = True) -> list[int]:
         """Ids of a text, or of two; `special` adds what the model expects around them."""

@@ -1,6 +1,6 @@
 """The unigram language model of pieces (Kudo 2018, "Subword Regularization", sec. 3.2), trained.
 
-Expectation maximisation over all segmentations of the words; then the pieces that would be missed
+Expectation maximization over all segmentations of the words; then the pieces that would be missed
 least are dropped; again and again. All sums run in one fixed order. (The trainer of the
 `tokenizers` library sums in the order of a hash that changes from run to run, and counts a piece
 once a distinct word, however often the word occurs.)
@@ -24,7 +24,7 @@ LONGEST = 16  # characters of a piece
 CHARACTERS = 1_500_000  # of the words that are learned from, the commonest first
 SEEDS = 10  # pieces at the start for each one wanted
 SHRINK = 0.75
-ROUNDS = 2  # of expectation and maximisation between two prunings
+ROUNDS = 2  # of expectation and maximization between two prunings
 UNKNOWN = -10.0  # added to the score of the rarest piece
 FEWEST = 0.5  # expected occurrences are taken for at least so many
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)

@@ -28,7 +28,7 @@ from regard.decoding.sampling import forbidden
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text that has ended: its new tokens, their log-probabilities, its penalised score."""
+    """A text that has ended: its new tokens, their log-probabilities, its penalized score."""
 
     tokens: list[int]
     logprobs: list[float]

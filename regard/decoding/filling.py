@@ -50,37 +50,44 @@ def fill(
     loaded: Checkpoint,
     texts: str | Sequence[str],
     *,
-    top: int = 5,
+    top_k: int = 5,
     order: str = "confident",
-    tokens: int = 10,
-    batch: int = 32,
+    max_new_tokens: int = 10,
+    batch_size: int = 32,
 ) -> list[FilledText]:
-    """Fills the blanks of a text, or of each of several: a list, one Filled a text.
+    """Fills the blanks of a text, or of each of several: a list, one FilledText a text.
 
     Several blanks are filled one after the other, each by its best candidate before the next is
     guessed: the most `confident` guess first, or from the `left`. With "each" every blank is
-    guessed as if the others stayed blank. T5 writes all of them in one go, each of up to `tokens`.
+    guessed as if the others stayed blank. T5 writes all of them in one go, each of up to
+    `max_new_tokens`.
     """
     if order not in ORDERS:
         raise UnknownName("order", order, ORDERS)
-    for name, value in (("top", top), ("tokens", tokens), ("batch", batch)):
+    for name, value in (
+        ("top_k", top_k),
+        ("max_new_tokens", max_new_tokens),
+        ("batch_size", batch_size),
+    ):
         if value < 1:
             raise ConfigError(f"{name} is {value}; it must be at least 1")
-    filler = filler_for(loaded, top, order, tokens)
+    filler = filler_for(loaded, top_k, order, max_new_tokens)
     listed = [readable(text) for text in ([texts] if isinstance(texts, str) else texts)]
     results: list[FilledText] = []
     with torch.inference_mode(), at_rest(loaded.model):
-        for at in range(0, len(listed), batch):
-            results += filler.fill(listed[at : at + batch])
+        for at in range(0, len(listed), batch_size):
+            results += filler.fill(listed[at : at + batch_size])
     return results
 
 
-def filler_for(loaded: Checkpoint, top: int, order: str, tokens: int) -> MaskedFiller | SpanFiller:
+def filler_for(
+    loaded: Checkpoint, top_k: int, order: str, max_new_tokens: int
+) -> MaskedFiller | SpanFiller:
     model = loaded.model
     if model.fills == "sentinels":
-        return SpanFiller(loaded, top, tokens)
+        return SpanFiller(loaded, top_k, max_new_tokens)
     if model.fills and hasattr(model, "output"):
-        return (QueryFiller if model.fills == "queries" else MaskedFiller)(loaded, top, order)
+        return (QueryFiller if model.fills == "queries" else MaskedFiller)(loaded, top_k, order)
     if model.fills:
         heads = ", ".join(model.heads) or "none"
         does = f"it has no masked head (its heads: {heads})"
@@ -97,8 +104,8 @@ def fillers() -> str:
 class MaskedFiller:
     """BERT and Longformer: a masked word is guessed from both sides."""
 
-    def __init__(self, loaded: Checkpoint, top: int, order: str) -> None:
-        self.model, self.top, self.order = loaded.model, top, order
+    def __init__(self, loaded: Checkpoint, top_k: int, order: str) -> None:
+        self.model, self.top, self.order = loaded.model, top_k, order
         prompts = Prompts(loaded)
         self.words = prompts.words()
         special = prompts.special
@@ -184,8 +191,8 @@ class MaskedFiller:
 class QueryFiller(MaskedFiller):
     """XLNet: a blank has no content at all; a row that stands in its place asks for it."""
 
-    def __init__(self, loaded: Checkpoint, top: int, order: str) -> None:
-        super().__init__(loaded, top, order)
+    def __init__(self, loaded: Checkpoint, top_k: int, order: str) -> None:
+        super().__init__(loaded, top_k, order)
         self.model = loaded.model.unlimited()
 
     def frame(self, ids: list[int]) -> list[int]:
@@ -222,8 +229,8 @@ def coder(words: Tokenizer, mask: int) -> tuple[Fast, re.Pattern[str]]:
 class SpanFiller:
     """T5: the source has a mark for every blank, and the target says what each stands for."""
 
-    def __init__(self, loaded: Checkpoint, top: int, tokens: int) -> None:
-        self.loaded, self.top, self.tokens = loaded, top, tokens
+    def __init__(self, loaded: Checkpoint, top_k: int, max_new_tokens: int) -> None:
+        self.loaded, self.top, self.tokens = loaded, top_k, max_new_tokens
         prompts = Prompts(loaded)
         self.words, self.end = prompts.words(), loaded.model.config.eos_id
         self.marks = [] if prompts.special is None else prompts.special.sentinels

@@ -47,8 +47,8 @@ def generate(
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))  # little padding
     results: list[list[Generation]] = [[] for _ in ids]
     with decoder.ready():
-        for at in range(0, len(order), chosen.batch):
-            part = order[at : at + chosen.batch]
+        for at in range(0, len(order), chosen.batch_size):
+            part = order[at : at + chosen.batch_size]
             generated = decoder.run([ids[i] for i in part], [chosen.first + i for i in part])
             for i, generations in zip(part, generated, strict=True):
                 results[i] = generations
@@ -148,9 +148,9 @@ class Decoder:
         rules = Rules(
             o.num_beams,
             o.num_return_sequences,
-            o.penalty,
+            o.length_penalty_form,
             o.length_penalty,
-            o.stopping,
+            o.beam_stopping,
             o.max_new_tokens,
             self.ends,
         )

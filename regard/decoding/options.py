@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PENALTIES = ("paper", "common")
 STOPPING = ("certain", "estimate", "full")
 PRECISIONS = ("own", "bf16")
-OF_BEAMS = ("length_penalty", "penalty", "stopping")
+OF_BEAMS = ("length_penalty", "length_penalty_form", "beam_stopping")
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class DecodingOptions:
     num_samples: Annotated[int, Option("Sample N texts for each prompt.", "--num-samples", "N")] = 1
     num_beams: Annotated[int, NUM_BEAMS] = 1
     num_return_sequences: Annotated[
-        int, Option("Show the N best texts of the beams.", "--n-best", "N")
+        int, Option("Show the N best texts of the beams.", "--num-return-sequences", "N")
     ] = 1
-    penalty: Annotated[
+    length_penalty_form: Annotated[
         Literal["paper", "common"],
         Option("Of length n: paper is ((5+n)/6)^penalty, common is n^penalty.",
                "--length-penalty-form", "NAME"),
@@ -71,13 +71,15 @@ class DecodingOptions:
     length_penalty: Annotated[
         float, Option("How much beams prefer long texts.", "--length-penalty", "X")
     ] = 0.6
-    stopping: Annotated[
+    beam_stopping: Annotated[
         Literal["certain", "estimate", "full"],
         Option("When a search with beams is done.", "--beam-stopping"),
     ] = "certain"  # see beam.py
     truncate: Annotated[bool, Option("Cut off the beginning of a prompt that is too long.")] = False
     precision: str = "own"  # "bf16": autocast; a model loaded in bf16 is faster still
-    batch: Annotated[int, BATCH_SIZE] = 32  # prompts at a time; changes the speed, not the result
+    batch_size: Annotated[int, BATCH_SIZE] = (
+        32  # prompts at a time; changes the speed, not the result
+    )
     first: int = 0  # number of the first prompt: draws depend on (seed, number, sample, step)
 
     @classmethod
@@ -104,8 +106,13 @@ class DecodingOptions:
             ("no_repeat_ngram_size", 1, math.inf, "at least 1"),
             ("num_samples", 1, math.inf, "at least 1"),
             ("num_beams", 1, math.inf, "at least 1"),
-            ("num_return_sequences", 1, self.num_beams, "from 1 to the number of beams"),
-            ("batch", 1, math.inf, "at least 1"),
+            (
+                "num_return_sequences",
+                1,
+                self.num_beams,
+                "from 1 to the number of beams (num_samples draws several)",
+            ),
+            ("batch_size", 1, math.inf, "at least 1"),
             ("first", 0, math.inf, "0 or more"),
             ("seed", 0, math.inf, "0 or more"),
         ]
@@ -121,7 +128,8 @@ class DecodingOptions:
                     f"{name} is {value}; it must be above 0" + (" and at most 1" * (most == 1.0))
                 )
         for name, known in (
-            ("penalty", PENALTIES), ("stopping", STOPPING), ("precision", PRECISIONS)
+            ("length_penalty_form", PENALTIES), ("beam_stopping", STOPPING), ("precision",
+             PRECISIONS)
         ):  # fmt: skip
             if getattr(self, name) not in known:
                 raise UnknownName(name, str(getattr(self, name)), known)

@@ -15,7 +15,7 @@ WINDOW = 32  # tokens decoded again at each step
 class TokenStream:
     """Text of one token after the other, as part of a text that begins with `before`.
 
-    A token's text depends on its neighbours (a space, a mark for the middle of a word, the bytes of
+    A token's text depends on its neighbors (a space, a mark for the middle of a word, the bytes of
     a character), so a window of tokens is decoded, and what is new in it is given. A character of
     several tokens comes when it is complete.
     """

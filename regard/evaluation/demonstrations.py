@@ -28,7 +28,7 @@ class DemonstrationPool:
         self.place: dict[str, int] = {}
         self.classes: dict[str, list[int]] = {}
         for example in pool if count else ():
-            if not example.labelled or not example.asked() or example.asked() in self.place:
+            if not example.labeled or not example.asked() or example.asked() in self.place:
                 continue
             self.place[example.asked()] = len(self.pool)
             for label in example.labels():
@@ -44,7 +44,7 @@ class DemonstrationPool:
         left = len(self.pool) - (own >= 0)
         if self.count > left:
             raise InputError(
-                f"{self.count} demonstrations were asked for, and there are {left} labelled "
+                f"{self.count} demonstrations were asked for, and there are {left} labeled "
                 f"examples of other texts than {example.place or number}; ask for fewer, or take "
                 "them from a larger file (--shots-from)"
             )

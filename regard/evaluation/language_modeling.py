@@ -29,6 +29,7 @@ from regard.metrics.figures import jsonable, summarize
 from regard.metrics.numbers import LanguageModelMetric
 from regard.metrics.significance import compare
 from regard.objectives import objective as find
+from regard.objectives import objective_of_kind
 from regard.objectives.base import Objective
 from regard.objectives.causal import CausalObjective
 from regard.objectives.reading import inner
@@ -129,21 +130,21 @@ def objective_for(loaded: Checkpoint, corpus: Corpus, plan: Plan) -> Objective:
             f"{loaded.path} has learned no task, and without an output for words it cannot be "
             "tested on text; fine-tune it first ('regard finetune')"
         )
-    options: dict[str, Any] = {"name": loaded.model.family.objective}
+    card = loaded.model.family
+    options: dict[str, Any] = {"name": card.running_objective}
     context = getattr(loaded.config, "context", None)
     length, samples, seed = context or LENGTH, 0, 1
     file = Path(loaded.path or "") / RECIPE
     if file.is_file():
         recipe = recipes.make(recipes.read(file))
-        options = dict(recipe.objective) or options
+        options = dict(recipe.objective) or {"name": card.objective}
         if "of" in options:  # a distillation is tested by the objective inside of it
             options = {"name": options["of"], **options.get("options", {})}
         batch, seed = recipe.batch, recipe.seed
         length, samples = batch.seq_len or length, batch.size or 0
-    elif options["name"] == "sentences":
-        options = {"name": "masked"}
-    if corpus.kind == "pairs" and options["name"] != "pairs":
-        options = {"name": "pairs"}
+    name = objective_of_kind(corpus.kind, options["name"])
+    if name != options["name"]:
+        options = {"name": name}
     length = plan.length or length
     kind = find(str(options.pop("name")))
     samples = samples or max(1, STEP // length)

@@ -106,7 +106,7 @@ class NgramOrder:
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """The ids of n-grams, -1 for those never seen."""
-        order = np.argsort(keys)  # neighbours share the way through a large table: 7 times faster
+        order = np.argsort(keys)  # neighbors share the way through a large table: 7 times faster
         places = np.empty_like(order)
         places[order] = np.searchsorted(self.keys, keys[order])
         return np.where(self.keys[places] == keys, places, -1)

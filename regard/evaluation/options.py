@@ -115,8 +115,8 @@ class PromptOptions:
         Sequence[str],
         Option("Or what replaces the example in it, such as N/A; may be repeated.", metavar="TEXT"),
     ] = ()
-    tokens: Annotated[int | None, MAX_NEW_TOKENS] = None  # of an open answer
-    beams: Annotated[int, NUM_BEAMS] = 1  # of open answers; GPT-3 has 4
+    max_new_tokens: Annotated[int | None, MAX_NEW_TOKENS] = None  # of an open answer
+    num_beams: Annotated[int, NUM_BEAMS] = 1  # of open answers; GPT-3 has 4
     length: Annotated[int | None, SEQ_LEN] = None  # of a prompt with its answer
     limit: Annotated[int | None, LIMIT] = None  # so many examples, drawn by the seed; None: all
     language: Annotated[str, LANGUAGE] = ""  # of open answers, for their figures
@@ -132,7 +132,13 @@ class PromptOptions:
     def check(self) -> None:
         from regard.evaluation.preflight import check_language
 
-        for name, low in (("shots", 0), ("tokens", 1), ("beams", 1), ("limit", 1), ("seed", 0)):
+        for name, low in (
+            ("shots", 0),
+            ("max_new_tokens", 1),
+            ("num_beams", 1),
+            ("limit", 1),
+            ("seed", 0),
+        ):
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ConfigError(f"{name} is {value}; it must be at least {low}")

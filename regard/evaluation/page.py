@@ -141,7 +141,7 @@ def classes(rows: Sequence[Result]) -> str:
 
 
 def confusion(result: Result) -> str:
-    """A heat map: colour is the share of the row. Of very many classes, the commonest mix-ups."""
+    """A heat map: color is the share of the row. Of very many classes, the commonest mix-ups."""
     labels, matrix = result.get("labels") or [], result.get("matrix") or []
     if not labels:
         return ""

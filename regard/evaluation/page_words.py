@@ -1,4 +1,4 @@
-"""The words of a test's page: how figures are spelt, and what they are called in Chinese."""
+"""The words of a test's page: how figures are spelled, and what they are called in Chinese."""
 
 NAMES = {
     "bleu": "BLEU",

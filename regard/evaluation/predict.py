@@ -20,7 +20,7 @@ from regard.tasks.base import Prediction, Task
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.data import learners
 from regard.tasks.inference import ROWS, portions, said_of
-from regard.tasks.labelled import TASK, LabelledObjective
+from regard.tasks.labeled import TASK, LabeledObjective
 from regard.tasks.task_tokens import marked
 from regard.training.data import options_of
 
@@ -47,7 +47,7 @@ class Predictor:
         self.options = options_of(self.kind, options)
         self.ready = False
         self.counts: Counter[str] = Counter()  # of what was cut, or read in windows, so far
-        self.last: LabelledObjective | None = None
+        self.last: LabeledObjective | None = None
 
     def __call__(self, examples: Iterable[Example]) -> list[Prediction]:
         return list(self.stream(examples))
@@ -62,7 +62,7 @@ class Predictor:
                     yield from self.answers(waiting.result())
                 waiting = begun
 
-    def encode(self, examples: Sequence[Example]) -> LabelledObjective:
+    def encode(self, examples: Sequence[Example]) -> LabeledObjective:
         corpus = TaskCorpus(
             self.task, examples, self.tokenizer, self.labels, path=str(self.loaded.path)
         )
@@ -74,7 +74,7 @@ class Predictor:
             seed=0,
             learning=False,
         )
-        assert isinstance(objective, LabelledObjective)
+        assert isinstance(objective, LabeledObjective)
         self.last = objective
         self.counts += objective.cuts()
         return objective
@@ -88,7 +88,7 @@ class Predictor:
         """What became of long texts, so far."""
         return [] if self.last is None else self.last.cut_notes(self.counts)
 
-    def answers(self, objective: LabelledObjective) -> list[Prediction]:
+    def answers(self, objective: LabeledObjective) -> list[Prediction]:
         if not self.ready:
             self.model = objective.opened(self.model, self.loaded.path)
             objective.check(self.model)

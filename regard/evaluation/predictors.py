@@ -14,9 +14,10 @@ from regard.data.examples import Example
 from regard.evaluation.options import PRECISIONS
 from regard.evaluation.predict import Predictor, facts_of, headed_task
 from regard.formats.directory import Checkpoint, load
+from regard.objectives import learns_to_write
 from regard.tasks import task as find
 from regard.tasks.base import Prediction
-from regard.tasks.labelled import TASK
+from regard.tasks.labeled import TASK
 from regard.training.run import pick_device
 
 
@@ -61,7 +62,7 @@ def predictor_for(
 def writes(loaded: Checkpoint, task: str = "") -> bool:
     """Does it answer in text?"""
     if kept(loaded):
-        return bool(facts_of(loaded)["objective"].get("name") == "pairs")
+        return learns_to_write(facts_of(loaded)["objective"].get("name", ""))
     return not headed(loaded) and bool(task_of(loaded, task))
 
 

@@ -21,7 +21,7 @@ OF = {
     "language": "for what is written",
     "length": "for language models",
     "split": "for prepared text",
-    **dict.fromkeys(("tokens", "beams"), "for answers that are written"),
+    **dict.fromkeys(("max_new_tokens", "num_beams"), "for answers that are written"),
     **dict.fromkeys(("score", "neutral", "blank"), "for answers to choose from"),
 }
 LANGUAGES = frozenset(  # ISO 639-1

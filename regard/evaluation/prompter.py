@@ -71,7 +71,7 @@ class Prompter:
             options.seed,
         )  # fmt: skip
         self.scorer = Scorer(loaded, options.length)
-        self.tokens = options.tokens or task.answer_tokens
+        self.tokens = options.max_new_tokens or task.answer_tokens
         self.dropped = self.short = self.cut = 0  # shots left out, of how many prompts; prompts cut
 
     # -- prompts
@@ -147,7 +147,7 @@ class ChoicePrompter(Prompter):
         """With a blank in place of the example, if there is one."""
         values = self.values(example)
         if blank is not None:
-            values |= {name: blank for name in values if name not in ("labels", "link")}
+            values |= {name: blank for name in values if name not in self.task.constant_fields}
         context, gap = self.prompt(shots, values)
         return self.scorer.asks(context, [gap + t for t in self.completions(example).values()])
 
@@ -241,7 +241,7 @@ class OpenAnswerPrompter(Prompter):
             self.loaded,
             prompts,
             max_new_tokens=self.tokens,
-            num_beams=self.options.beams,
+            num_beams=self.options.num_beams,
             stop=("\n",),
         )
         return [
@@ -311,9 +311,9 @@ def check_examples(examples: Sequence[Example], task: Task) -> None:
     if not examples:
         raise InputError("there are no examples to ask a model about")
     for example in examples:
-        if not example.labelled:
+        if not example.labeled:
             raise InputError(
                 f"{example.place}: the example has no label, and without one no answer can be "
-                "called right; give labelled data"
+                "called right; give labeled data"
             )
         task.check_prompted(example)

@@ -45,7 +45,7 @@ from regard.tasks import task as find
 __all__ = ["SCORES", "Likelihood", "Options", "evaluate", "score"]
 
 PORTION = 64  # examples that are asked together
-OPEN = ("tokens", "beams", "language")  # matter to answers that are written
+OPEN = ("max_new_tokens", "num_beams", "language")  # matter to answers that are written
 CLOSED = ("score", "neutral", "blank")  # matter to answers to choose from
 
 

@@ -86,14 +86,14 @@ def examine(
 
 
 def examples_asked(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> bool:
-    """Is it a test of labelled examples, not of text?"""
+    """Is it a test of labeled examples, not of text?"""
     task = task_of(loaded, plan.task)
     if not task or len(data) != 1 or not Path(data[0], MARKER).is_file():
         return bool(task)
     if writes(loaded):
         return False
     raise InputError(
-        f"{data[0]} is prepared text, and {loaded.path} has learned {task}; give it a labelled file"
+        f"{data[0]} is prepared text, and {loaded.path} has learned {task}; give it a labeled file"
     )
 
 
@@ -196,14 +196,14 @@ def examples_of(
     )  # fmt: skip
     notes = problems.notes()
     task.check_tested(examples, predictor.labels)
-    known = [example for example in examples if example.labelled]
+    known = [example for example in examples if example.labeled]
     if not known:
         raise InputError(
             f"{', '.join(data)} holds no right answers for {predictor.task}, so nothing can be "
             f"tested; 'regard check {data[0]} --task {predictor.task}' says what it holds"
         )
     if missing := len(examples) - len(known):
-        first = next(example for example in examples if not example.labelled)
+        first = next(example for example in examples if not example.labeled)
         if "missing-label" not in plan.skip:
             raise InputError(
                 f"{missing:,} of {len(examples):,} examples have no right answer, the first is at "

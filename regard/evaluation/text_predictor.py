@@ -18,12 +18,13 @@ from regard.decoding.generation import Decoder, Generation
 from regard.decoding.options import DecodingOptions
 from regard.evaluation.predict import facts_of
 from regard.formats.directory import Checkpoint
+from regard.objectives import learns_to_write
 from regard.tasks import TASKS
 from regard.tasks import task as find
 from regard.tasks.as_text import CHUNK, LENGTH, prefix_of
 from regard.tasks.base import Prediction
 from regard.tasks.inference import ROWS, by_tokens, portions
-from regard.tasks.labelled import TASK
+from regard.tasks.labeled import TASK
 from regard.tasks.text_forms import LabelWords, TextFormatter
 from regard.training import recipe as recipes
 from regard.training.run import RECIPE
@@ -55,7 +56,7 @@ class TextPredictor:
         if options.get("precision") == "fp32":
             options["precision"] = "own"
         self.options = DecodingOptions.of({"max_new_tokens": facts["tokens"]} | options)
-        self.batch = self.options.batch if "batch" in options else ROWS
+        self.batch = self.options.batch_size if "batch_size" in options else ROWS
         self.decoder = Decoder(loaded, self.options)
         self.tokenizer = self.decoder.prompts.words()
         pair, ends = self.decoder.prompts.pair, self.decoder.prompts.ends()
@@ -130,7 +131,7 @@ def facts_for(loaded: Checkpoint, task: str) -> dict[str, Any]:
     published: dict[str, Any] = {"labels": [], "prefix": "", "tokens": TOKENS}
     if place is not None and (place / TASK).is_file():
         facts = published | facts_of(loaded)
-        if facts["objective"].get("name") != "pairs":
+        if not learns_to_write(facts["objective"].get("name", "")):
             raise ConfigError(f"{place} has learned {facts['task']} by its labels, not as text")
         if task not in ("", facts["task"]):
             raise ConfigError(f"{place} has learned {facts['task']}; {task} was asked of it")
@@ -142,7 +143,7 @@ def facts_for(loaded: Checkpoint, task: str) -> dict[str, Any]:
     able = able if card.task_prefixes else [name for name in able if find(name).text_only]
     if place is not None and (place / RECIPE).is_file():
         recipe = recipes.make(recipes.read(place / RECIPE))
-        if recipe.objective.get("name") == "pairs":
+        if learns_to_write(recipe.objective.get("name", "")):
             length = recipe.batch.seq_len or LENGTH
             return published | {"task": task or of_pairs, "length": length, "tokens": length}
         able = []

@@ -31,7 +31,7 @@ from regard.formats.registry import (
     heads_of_family,
     names_of,
 )
-from regard.formats.weights import FormatWeights, materialise, write_weights
+from regard.formats.weights import FormatWeights, materialize, write_weights
 from regard.models import FAMILIES
 from regard.models.base import Model
 from regard.models.output import Heads
@@ -69,7 +69,7 @@ def load(
     values = collect(
         model, names_of(model, format_, wanted), weights, dtype, optional=heads is not None
     )
-    materialise(model, values, dtype)
+    materialize(model, values, dtype)
     left = [key for key in weights.unread() if not format_.is_ignored(key)]
     if left and heads is None:  # whoever asks for other heads leaves those that were there
         warnings.warn(

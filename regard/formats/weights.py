@@ -117,7 +117,7 @@ def spelled(key: str, keys: Mapping[str, Any], format_: Format) -> str:
     return new
 
 
-def materialise(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype) -> None:
+def materialize(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype) -> None:
     """Fills a model made on the meta device; tensors that are shared stay shared, the rest starts
     at random.
     """

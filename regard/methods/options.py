@@ -173,7 +173,7 @@ class DistillOptions:
         Option("Pairs: the teacher's own translations (RUN/first/pairs) are the targets.",
                "--sequence-level"),
     ] = False  # fmt: skip
-    beams: Annotated[int, NUM_BEAMS] = 4  # with which it writes
+    num_beams: Annotated[int, NUM_BEAMS] = 4  # with which it writes
     vocab_size: Annotated[int | None, VOCAB_SIZE] = None  # of a labeled task; None: all words
 
 
@@ -190,7 +190,7 @@ def amount(text: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class FinetuneOptions:
-    """What is asked of a fine-tuning besides the recipe. Without `adapt` the unlabelled examples
+    """What is asked of a fine-tuning besides the recipe. Without `adapt` the unlabeled examples
     are given labels; with it they are text, and are given labels only if `confidence` says so.
     """
 
@@ -204,7 +204,7 @@ class FinetuneOptions:
         Option("First continue pre-training on the text of the examples (RUN/adapted), for so many "
                "epochs, or steps: '500 steps'.", metavar="AMOUNT"),
     ] = None  # fmt: skip
-    unlabelled: Annotated[
+    unlabeled: Annotated[
         str | None,
         Option("Examples without labels. A first model (RUN/first) labels those of which it is "
                "sure (RUN/pseudo.jsonl), and RUN learns from both. With --adapt they are text.",
@@ -223,22 +223,20 @@ class FinetuneOptions:
         if stages.folds and stages.folds < 2:
             raise ConfigError(f"--folds is {stages.folds}; a cross-validation has at least 2 parts")
         confidence = stages.confidence
-        if confidence is not None and not stages.unlabelled:
+        if confidence is not None and not stages.unlabeled:
             raise ConfigError(
                 "--confidence is for labels of --unlabeled examples, which are missing"
             )
         if confidence is None:
-            confidence = CONFIDENCE if stages.unlabelled and not stages.adapt else None
+            confidence = CONFIDENCE if stages.unlabeled and not stages.adapt else None
         elif not 0 < confidence <= 1:
             raise ConfigError(f"--confidence is {confidence:g}; it must be above 0 and at most 1")
         if stages.adapt:
             amount(stages.adapt)
-        return cls(
-            stages.folds or None, stages.adapt or None, stages.unlabelled or None, confidence
-        )
+        return cls(stages.folds or None, stages.adapt or None, stages.unlabeled or None, confidence)
 
     def __bool__(self) -> bool:
-        return bool(self.folds or self.adapt or self.unlabelled)
+        return bool(self.folds or self.adapt or self.unlabeled)
 
     @property
     def before(self) -> bool:
@@ -253,7 +251,7 @@ class FinetuneOptions:
         if self.adapt:
             lines.append(f"before it {directory / 'adapted'} reads the task's text: {self.adapt}")
         if self.confidence:
-            lines.append(f"before it {directory / 'first'} labels {self.unlabelled}")
+            lines.append(f"before it {directory / 'first'} labels {self.unlabeled}")
         return lines
 
 
@@ -282,11 +280,11 @@ class AlignOptions:
     group: Annotated[
         int | None, Option("grpo: replies to each prompt.", "--group-size", "N", "8")
     ] = None
-    tokens: Annotated[int | None, MAX_NEW_TOKENS] = None  # grpo: of a reply; else 32
+    max_new_tokens: Annotated[int | None, MAX_NEW_TOKENS] = None  # grpo: of a reply; else 32
 
     def objective(self) -> dict[str, Any]:
         """The keys of the recipe's objective; what the method does not use is refused."""
-        names = ("reward", "beta", "limit", "group", "tokens")
+        names = ("reward", "beta", "limit", "group", "max_new_tokens")
         table = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         for name, value in table.items():
             known = self.method != "reward" if name == "beta" else self.method == "grpo"

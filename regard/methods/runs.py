@@ -19,7 +19,7 @@ from regard.formats.registry import extensions_of, format_of
 from regard.models import FAMILIES
 from regard.tasks import objective_of
 from regard.tasks import task as find_task
-from regard.tasks.data import LabelledData
+from regard.tasks.data import LabeledData
 from regard.training import recipe as recipes
 from regard.training.build import check_tokenizer, family
 from regard.training.data import TextData
@@ -55,7 +55,7 @@ class AnyText(TextData):
         return command(self.verb, out)
 
 
-class AnyExamples(LabelledData):
+class AnyExamples(LabeledData):
     beforehand = BEFOREHAND
     verb = "finetune"
 
@@ -80,7 +80,7 @@ def command(verb: str, out: Path) -> str:
 
 
 def data_for(recipe: Recipe) -> TextData:
-    """What a recipe learns from: prepared text, or labelled examples of a task."""
+    """What a recipe learns from: prepared text, or labeled examples of a task."""
     task = recipe.examples.task
     writes = bool(task) and FAMILIES[family(recipe)].writes_tasks
     aligned = task is not None and not find_task(task).finetuned

@@ -13,7 +13,7 @@ What gold and predicted are:
     Similarity             numbers; where similarity is a label, measure it as Classification
     Translation            a text or a list of references, a text; options language, tokenizer
     Summary                the same; options language, stemmer
-    Modelling              (tokens, bytes) and the nats of each document
+    Modeling              (tokens, bytes) and the nats of each document
 Shares lie between 0 and 1; BLEU and chrF between 0 and 100. The libraries come with regard[tasks].
 """
 

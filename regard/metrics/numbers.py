@@ -1,4 +1,4 @@
-"""Numbers: similarity by correlation (SciPy), and language modelling from sums of surprisal."""
+"""Numbers: similarity by correlation (SciPy), and language modeling from sums of surprisal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Similarity(TaskMetric):
 
 
 def correlation(first: Array, second: Array) -> Weighted:
-    """Pearson's, from sums: of values that are centred first, so that no digits are lost."""
+    """Pearson's, from sums: of values that are centered first, so that no digits are lost."""
     x, y = first - first.mean(), second - second.mean()
     table = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
 

@@ -1,6 +1,6 @@
 """Two runs on the same examples: is the difference more than chance?
 
-The test is approximate randomisation (Noreen 1989): if the runs were equally good, it would not
+The test is approximate randomization (Noreen 1989): if the runs were equally good, it would not
 matter which of them gave which of the two predictions for an example, so they are swapped at random
 and the difference is measured again. All swaps are enumerated where they are few. For shares of
 right answers the exact McNemar test is the same test without its noise. The interval of the

@@ -251,6 +251,7 @@ class EncoderDecoder(Model):
         known: KnowledgeView = NOTHING,
     ) -> Tensor:
         check_tokens(input_ids, self.config.vocab_size)
+        attention_mask = as_booleans(attention_mask, input_ids)
         rows = input_ids.size(1)
         x = self.embed(input_ids, known.positions(attention_mask, rows, input_ids.device))
         dtype = working_dtype(x)
@@ -268,6 +269,7 @@ class EncoderDecoder(Model):
         state: State | None = None,
     ) -> Tensor:
         check_tokens(decoder_input_ids, self.config.vocab_size)
+        attention_mask = as_booleans(attention_mask, decoder_input_ids)
         rows = decoder_input_ids.size(1)
         marks, past, memories = recall(
             state, attention_mask, decoder_input_ids, len(self.decoder_blocks)
@@ -303,6 +305,7 @@ class EncoderDecoder(Model):
         """input_ids [B, S], decoder_input_ids [B, T] (shifted right) -> hidden states [B, T, width]
         of the decoder.
         """
+        attention_mask = as_booleans(attention_mask, input_ids)
         encoded = self.project_source(self.encode(input_ids, attention_mask))
         return self.decode(decoder_input_ids, encoded, attention_mask, decoder_attention_mask)
 
@@ -323,6 +326,18 @@ def check_tokens(input_ids: Tensor, vocab_size: int) -> None:
             f"token id {low if low < 0 else high} is outside the vocabulary of {vocab_size}; "
             "is this the model's own tokenizer?"
         )
+
+
+def as_booleans(attention_mask: Tensor | None, input_ids: Tensor) -> Tensor | None:
+    """A mask of booleans: True at tokens, False at padding. Tokenizers write 1 and 0."""
+    if attention_mask is None:
+        return None
+    if attention_mask.shape != input_ids.shape:
+        raise InputError(
+            f"attention_mask is of shape {list(attention_mask.shape)}, and the ids are of shape "
+            f"{list(input_ids.shape)}; both must be [batch, length]"
+        )
+    return attention_mask if attention_mask.dtype == torch.bool else attention_mask.bool()
 
 
 def check_length(rows: int, context: int) -> None:

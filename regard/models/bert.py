@@ -18,7 +18,7 @@ from regard.attention.dropout import Dropout
 from regard.attention.pattern import Ordered
 from regard.attention.precision import working_dtype
 from regard.data.input_formats import InputFormat, PassageFormat, parts
-from regard.models.base import Config, Encoder, check_length, check_tokens, normal
+from regard.models.base import Config, Encoder, as_booleans, check_length, check_tokens, normal
 from regard.models.family import Family, PaperDefaults
 from regard.models.output import Heads, Output, SummaryHead, TokenHead, Transform
 from regard.models.state import NOTHING, KnowledgeView, everything
@@ -133,6 +133,7 @@ class Bert(Encoder):
         """
         c = self.config
         check_tokens(input_ids, c.vocab_size)
+        attention_mask = as_booleans(attention_mask, input_ids)
         rows = input_ids.size(1)
         check_length(rows, c.context)
         x = self.embeddings(

@@ -22,7 +22,7 @@ from regard.attention.precision import working_dtype
 from regard.attention.window import Window
 from regard.core.errors import InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
-from regard.models.base import Config, Headed, check_length, check_tokens, normal
+from regard.models.base import Config, Headed, as_booleans, check_length, check_tokens, normal
 from regard.models.family import Family, PaperDefaults
 from regard.models.output import Heads, LastRowHead, Output, TokenHead
 from regard.models.state import State, caches, causal, positions, recall
@@ -140,6 +140,7 @@ class GPT(Headed):
         """
         c = self.config
         check_tokens(input_ids, c.vocab_size)
+        attention_mask = as_booleans(attention_mask, input_ids)
         marks, past, memories = recall(state, attention_mask, input_ids, c.layers)
         check_length(past + input_ids.size(1), c.context)
         at = positions(marks, past, input_ids.size(1), input_ids.device)

@@ -20,7 +20,7 @@ from regard.attention.precision import working_dtype
 from regard.attention.window import Window
 from regard.core.errors import ConfigError, InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
-from regard.models.base import check_length, check_tokens
+from regard.models.base import as_booleans, check_length, check_tokens
 from regard.models.bert import Bert
 from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.roberta import Roberta, RobertaConfig
@@ -102,6 +102,7 @@ class Longformer(Roberta):
         """
         c = self.config
         check_tokens(input_ids, c.vocab_size)
+        attention_mask = as_booleans(attention_mask, input_ids)
         check_length(input_ids.size(1), c.context)
         at = known.positions(attention_mask, input_ids.size(1), input_ids.device)
         x = self.embeddings(input_ids, at, segments)

@@ -22,7 +22,7 @@ from regard.attention.position import Distances, Relative, View, sinusoids
 from regard.attention.precision import working_dtype
 from regard.attention.window import Window
 from regard.core.errors import ConfigError
-from regard.models.base import Config, Model, check_tokens, normal
+from regard.models.base import Config, Model, as_booleans, check_tokens, normal
 from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.output import Output
 from regard.models.state import mark
@@ -104,7 +104,7 @@ class Dilated(Pattern):
 
 
 class SplitAttention(nn.Module):
-    """Most heads see their neighbours, two see further apart; the two outputs are summed."""
+    """Most heads see their neighbors, two see further apart; the two outputs are summed."""
 
     def __init__(self, c: CharacterLongformerConfig, apart: int) -> None:
         super().__init__()
@@ -169,6 +169,7 @@ class CharacterLongformer(Model):
         """
         c = self.config
         check_tokens(input_ids, c.vocab_size)
+        attention_mask = as_booleans(attention_mask, input_ids)
         x = self.dropout(self.tokens(input_ids))
         there = (
             mark(input_ids.size(0), input_ids.size(1), input_ids.device)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.dropout import Dropout
-from regard.models.base import Config, Model, check_tokens
+from regard.models.base import Config, Model, as_booleans, check_tokens
 from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.output import Output
 from regard.models.state import State
@@ -59,6 +59,7 @@ class LSTM(Model):
     ) -> Tensor:
         """input_ids [B, T] -> hidden states [B, T, width]. Padding leaves the state as it was."""
         check_tokens(input_ids, self.config.vocab_size)
+        attention_mask = as_booleans(attention_mask, input_ids)
         x = self.dropout(self.tokens(input_ids))
         count = len(self.layers)
         pairs = state.hidden[:count] if state is not None and state.hidden else [None] * count

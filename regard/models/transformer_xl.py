@@ -21,7 +21,7 @@ from regard.attention.position import Distances, Relative, View, sinusoids
 from regard.attention.precision import working_dtype
 from regard.core.errors import ConfigError
 from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
-from regard.models.base import Config, Model, check_tokens, normal
+from regard.models.base import Config, Model, as_booleans, check_tokens, normal
 from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.recurrent import MemoryLimits
 from regard.models.state import State, joined_marks
@@ -124,6 +124,7 @@ class TransformerXL(Model):
     ) -> Tensor:
         """input_ids [B, T] -> hidden states [B, T, width]; a state carries the memory along."""
         check_tokens(input_ids, self.config.vocab_size)
+        attention_mask = as_booleans(attention_mask, input_ids)
         x = self.dropout(self.tokens(input_ids))
         pasts = state.hidden if state is not None and state.hidden else []
         past = pasts[0].size(1) if pasts else 0

@@ -24,7 +24,7 @@ from regard.attention.position import Distances, View, sinusoids
 from regard.attention.precision import working_dtype
 from regard.core.errors import InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
-from regard.models.base import Config, Encoder, check_tokens, normal
+from regard.models.base import Config, Encoder, as_booleans, check_tokens, normal
 from regard.models.extensions import extend
 from regard.models.family import Family, PaperDefaults, Shape
 from regard.models.output import Heads, Output, SpanHead, SummaryHead, TokenHead
@@ -159,6 +159,7 @@ class XLNet(Encoder):
         word sees those of a rank not above its own. Without it every word sees every other.
         """
         check_tokens(input_ids, self.config.vocab_size)
+        attention_mask = as_booleans(attention_mask, input_ids)
         if input_ids.size(0) % len(self.directions):
             raise InputError(
                 f"{input_ids.size(0)} texts have no two halves, one for each direction"

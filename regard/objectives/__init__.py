@@ -32,3 +32,15 @@ def objective(name: str, others: Mapping[str, tuple[str, str]] | None = None) ->
     file, kind = known[name]
     objective_class: type[Objective] = getattr(import_module(f"regard.{file}"), kind)
     return objective_class
+
+
+def objective_of_kind(kind: str, usual: str) -> str:
+    """The name of what learns from prepared data of a kind: running text is learned as `usual`, and
+    any other kind bears the name of its objective.
+    """
+    return kind if kind in OBJECTIVES else usual
+
+
+def learns_to_write(name: str) -> bool:
+    """Does a model of this objective answer a text with another? None of a task's head does."""
+    return name in OBJECTIVES and objective(name).writes_answers

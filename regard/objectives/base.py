@@ -7,7 +7,7 @@ are sums with counts, so that micro-batches and processes add up exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,6 +36,26 @@ class Loss:
     seen: dict[str, tuple[Tensor, Any]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False)
+class HeadAnswers:
+    """What a head says of a batch, in the form in which two models are compared by it.
+
+    Each row holds the logits of one distribution [K], or of several [P, K] whose mean counts.
+    """
+
+    loss_name: str  # of the loss that is computed from these answers
+    scores: Tensor  # [rows, K] or [rows, P, K]; there may be two dimensions of rows
+    shares: Tensor | None = None  # [rows]: how much each row counts in the loss; None: all alike
+    eligible: Tensor | None = None  # [rows, K] or [rows, 1, K]: what can be chosen; None: all
+    asked: Tensor | None = None  # [rows]: which rows are answers, labeled or not; None: all
+    regression: bool = False  # the scores are numbers [rows, 1], and no logits
+
+
+def yes_or_no(logits: Tensor) -> Tensor:
+    """The logits [...] of yes as those of two classes [..., 2]: that of no is 0."""
+    return torch.stack([logits, torch.zeros_like(logits)], -1)
+
+
 class Objective:
     """A way of learning from a corpus.
 
@@ -46,7 +66,9 @@ class Objective:
     Options: ClassVar[type]
     name: ClassVar[str]
     recurrent: ClassVar[bool] = False  # samples are contiguous streams and a state goes along
+    queries: ClassVar[bool] = False  # only rows that ask for a word learn, and no others
     in_streams: bool = False  # samples that stand alone come in the order of such streams
+    stretches: bool = True  # samples are stretches of a text; else each is an example of its own
     weights: dict[str, float]  # of the sums; 1 unless set
 
     def __init__(
@@ -137,6 +159,45 @@ class Objective:
 
     def check(self, model: Any) -> None:
         """Refuses a model that cannot learn this."""
+
+    # -- what two passes of a model, or a student and its teacher, are compared by
+
+    comparable: ClassVar[bool] = False  # can the answers of two models be compared?
+
+    @property
+    def word_loss(self) -> str:
+        """The name of the loss of guessed words."""
+        return self.name
+
+    def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
+        """The answers that `loss` read from heads; `scores` are what each head gave, by its name
+        (see `regard.training.capture`).
+        """
+        return []
+
+    def answer_counts(self, batch: Batch) -> dict[str, float]:
+        """How many rows `head_answers` gives for each loss, those without a label included."""
+        return {}
+
+    # -- what a model that has learned this can be asked
+
+    pipeline_tag: ClassVar[str] = ""  # the word of the Hugging Face hub for what it can do
+    continues: ClassVar[bool] = True  # can it go on with a text?
+    fills_blanks: ClassVar[bool] = False  # can it guess what is missing inside of a text?
+    writes_answers: ClassVar[bool] = False  # does it answer a text with another?
+    exact_bits: ClassVar[bool] = False  # does `measure` give the bits of every token of a text?
+
+    @classmethod
+    def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
+        """An objective that asks such a model how likely a text is, token by token; None where it
+        cannot say. `sizes` are length, batch and seed.
+        """
+        return None
+
+    @classmethod
+    def separate_texts(cls, config: Any) -> dict[str, Any]:
+        """Its options for texts that do not go on from one to the next; `config` is the model's."""
+        return {}
 
     def targets_in(self, batch: Batch) -> int:
         """How many rows of a batch need logits of the whole vocabulary."""

@@ -118,6 +118,9 @@ class CausalObjective(Objective):
 
     Options: ClassVar[type] = CausalOptions
     name = "causal"
+    comparable = True
+    pipeline_tag = "text-generation"
+    exact_bits = True
 
     def prepare(self) -> None:
         o = self.options
@@ -151,6 +154,10 @@ class CausalObjective(Objective):
         hidden = self.hidden(model, batch, state)
         nats = surprise(model, hidden, batch["targets"], batch["scored"])
         return Loss({self.name: nats}, self.counted(batch))
+
+    @classmethod
+    def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
+        return CausalObjective(corpus, CausalOptions(), learning=False, **sizes)
 
     def check(self, model: Any) -> None:
         check_reading_on(model, self.length)

@@ -142,6 +142,10 @@ class Masked(Objective):
 
     Options: ClassVar[type] = MaskedOptions
     name = "masked"
+    comparable = True
+    pipeline_tag = "fill-mask"
+    continues = False
+    fills_blanks = True
 
     def prepare(self) -> None:
         choose("documents", self.options.documents, ("packed", "separate"))
@@ -190,6 +194,10 @@ class Masked(Objective):
         first, last = (int(edge) for edge in self.corpus.documents[document : document + 2])
         start = first + (index - before) * self.span
         return self.corpus.read(start, min(start + self.span, max(first + 1, last - 1)))
+
+    @property
+    def word_loss(self) -> str:
+        return "masked"
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return {"masked": float(batch["shares"].sum())}

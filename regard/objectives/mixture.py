@@ -1,6 +1,6 @@
 """Several ways of learning at once, from one corpus or from several, in fixed shares.
 
-Raw text alone, labelled tasks as text alone, or both (data-driven, task-driven and mixed
+Raw text alone, labeled tasks as text alone, or both (data-driven, task-driven and mixed
 pre-training) are mixtures of text corpora and corpora of pairs. In a recipe:
 
     [objective]

@@ -40,6 +40,8 @@ class Pairs(SourceTarget):
 
     Options: ClassVar[type] = PairsOptions
     name = "pairs"
+    stretches = False
+    writes_answers = True
 
     def prepare(self) -> None:
         o, corpus = self.options, self.corpus

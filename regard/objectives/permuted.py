@@ -13,13 +13,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from regard.core.errors import ConfigError
 from regard.core.seeding import keyed, permutation
+from regard.data.corpus import Corpus
 from regard.data.words import WordStarts
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample
-from regard.objectives.causal import choose
+from regard.objectives.causal import CausalObjective, CausalOptions, choose
 from regard.objectives.masked import filled, guess_measures, guesses
 from regard.objectives.reading import refuse
 
@@ -44,6 +46,10 @@ class Permuted(Objective):
     Options: ClassVar[type] = PermutedOptions
     name = "permuted"
     recurrent = True
+    comparable = True
+    queries = True
+    pipeline_tag = "text-generation"
+    fills_blanks = True
 
     def prepare(self) -> None:
         o, special = self.options, self.corpus.special
@@ -217,6 +223,15 @@ class Permuted(Objective):
     def heads(self) -> dict[str, int]:
         return {"masked": 0}
 
+    @classmethod
+    def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
+        """In the order of the text, without a memory."""
+        return QueriedCausal(corpus, CausalOptions(), learning=False, **sizes)
+
+    @classmethod
+    def separate_texts(cls, config: Any) -> dict[str, Any]:
+        return {"memory": False, "two_directions": config.two_directions}
+
     def check(self, model: Any) -> None:
         if model.fills != "queries":
             wanted = "to guess words in any order"
@@ -241,6 +256,21 @@ class Permuted(Objective):
         """
         figures = guess_measures("permuted", totals)
         return dict(reversed(figures.items()))  # the perplexity chooses
+
+
+class QueriedCausal(CausalObjective):
+    """XLNet as it has learned to guess: by rows that ask for a word and see those before it. What
+    its content rows become in the last layer has learned nothing.
+    """
+
+    def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
+        """Row t [B, T, width] asks for target t, from the chunk that `CausalObjective` gives for
+        it.
+        """
+        tokens = torch.cat([batch["tokens"], batch["targets"][:, -1:]], 1)
+        order = torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
+        y: Tensor = model(tokens, order=order, targets=order[:, 1:])
+        return y
 
 
 class Stream:

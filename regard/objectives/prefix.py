@@ -13,7 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from regard.core.seeding import keyed
-from regard.objectives.base import Loss
+from regard.data.corpus import Corpus
+from regard.objectives.base import Loss, Objective
 from regard.objectives.causal import ChunkTiling, choose, shifted, text_figures
 from regard.objectives.source import BatchShape, SourceTarget
 
@@ -30,6 +31,7 @@ class Prefix(SourceTarget):
     Options: ClassVar[type] = PrefixOptions
     name = "prefix"
     both_sides = True
+    pipeline_tag = "text-generation"
 
     def prepare(self) -> None:
         choose("documents", self.options.documents, ("packed", "separate"))
@@ -47,6 +49,11 @@ class Prefix(SourceTarget):
         tokens = chunk.tokens[: chunk.real]
         split = int(keyed(self.seed, "prefix", epoch, index).integers(1, len(tokens)))
         return tokens[:split], tokens[split:]
+
+    @classmethod
+    def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
+        """Of what follows a prefix."""
+        return Prefix(corpus, PrefixOptions(shift=False), learning=False, **sizes)
 
     def measure(self, totals: Loss) -> dict[str, float]:
         return text_figures(self.corpus, float(totals.sums[self.name]), totals.counts[self.name])

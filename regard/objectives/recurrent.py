@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError
+from regard.data.corpus import Corpus
 from regard.models.recurrent import MemoryLimits
 from regard.models.state import State
 from regard.objectives.base import Batch, Loss, Objective, Sample
@@ -29,8 +30,8 @@ class RecurrentOptions:
     shift: bool = True  # every epoch begins its streams elsewhere
     # Of validation, where None is what holds in learning:
     evaluation_length: int | None = None  # tokens of a segment
-    evaluation_memory: int | None = None  # rows that are remembered
-    evaluation_clamp: int | None = None  # the largest distance
+    evaluation_mem_len: int | None = None  # rows that are remembered
+    evaluation_clamp_len: int | None = None  # the largest distance
 
 
 class Recurrent(Objective):
@@ -39,16 +40,19 @@ class Recurrent(Objective):
     Options: ClassVar[type] = RecurrentOptions
     name = "recurrent"
     recurrent = True
+    comparable = True
+    pipeline_tag = "text-generation"
+    exact_bits = True
 
     def prepare(self) -> None:
         o = self.options
-        for name, least in (("length", 1), ("memory", 0), ("clamp", 0)):
+        for name, least in (("length", 1), ("mem_len", 0), ("clamp_len", 0)):
             value = getattr(o, f"evaluation_{name}")
             if value is not None and value < least:
                 raise ConfigError(f"evaluation_{name} is {value}; it must be at least {least}")
         if not self.learning and o.evaluation_length is not None:
             self.length = o.evaluation_length
-        wanted = {"mem_len": o.evaluation_memory, "clamp_len": o.evaluation_clamp}
+        wanted = {"mem_len": o.evaluation_mem_len, "clamp_len": o.evaluation_clamp_len}
         self.other = {field: value for field, value in wanted.items() if value is not None}
         self.stream = -(-len(self.corpus) // self.batch)  # tokens of one
 
@@ -89,6 +93,12 @@ class Recurrent(Objective):
         hidden = self.hidden(model, batch, state)
         nats = surprise(model, hidden, batch["targets"], batch["scored"])
         return Loss({self.name: nats}, self.counted(batch))
+
+    @classmethod
+    def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
+        """No stream is shorter than a segment."""
+        sizes["batch"] = max(1, min(sizes["batch"], len(corpus) // sizes["length"]))
+        return Recurrent(corpus, RecurrentOptions(), learning=False, **sizes)
 
     def check(self, model: Any) -> None:
         ours = inner(model)

@@ -9,18 +9,20 @@ depends on the others: `SentencePass` finds those places once an epoch and keeps
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from regard.core.errors import ConfigError
 from regard.core.seeding import LARGEST, keyed
 from regard.data.corpus import Corpus
 from regard.models.state import State
-from regard.objectives.base import Batch, Loss, Sample
+from regard.objectives.base import Batch, HeadAnswers, Loss, Sample
 from regard.objectives.causal import choose
 from regard.objectives.masked import (
     Mask,
@@ -219,8 +221,7 @@ class Sentences(Masked):
         return begin, end - (closed and end - before > 1)
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        texts = {"next": float(batch["next"].size(0))} if self.pairs else {}
-        return {"masked": float(batch["shares"].sum()), **texts}
+        return {"masked": float(batch["shares"].sum()), **self.answer_counts(batch)}
 
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
         hidden = self.read(model, batch)
@@ -233,6 +234,12 @@ class Sentences(Masked):
             loss.counts["next"] = count
             loss.seen["next_right"] = (answers.detach().argmax(-1) == truth).sum(), count
         return loss
+
+    def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
+        return [HeadAnswers("next", scores["next"])] if self.pairs else []
+
+    def answer_counts(self, batch: Batch) -> dict[str, float]:
+        return {"next": float(batch["next"].size(0))} if self.pairs else {}
 
     def heads(self) -> dict[str, int]:
         return {"masked": 0, "next": 2} if self.pairs else {"masked": 0}

@@ -43,6 +43,7 @@ class BatchShape(NamedTuple):
 class SourceTarget(Objective):
     """Subclasses give `pair`; what they set in `prepare` says how the rest is done."""
 
+    comparable = True
     room: BatchShape  # of the largest sample
     # A batch is no wider than its samples, in multiples of this; 0: always `room`
     multiple: int = 0

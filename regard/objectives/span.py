@@ -97,6 +97,8 @@ class SpanCorruption(SourceTarget):
 
     Options: ClassVar[type] = SpanOptions
     name = "span"
+    continues = False
+    fills_blanks = True
 
     def prepare(self) -> None:
         o = self.options

@@ -263,7 +263,7 @@ def smooth(points: Sequence[Point], window: int | None = None) -> list[Point]:
 
 
 def thin(points: Sequence[Point], most: int = MOST) -> list[Point]:
-    """At most so many points: means of neighbours, the first and the last as they are."""
+    """At most so many points: means of neighbors, the first and the last as they are."""
     if len(points) <= most:
         return list(points)
     inner, groups = points[1:-1], most - 2

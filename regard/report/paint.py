@@ -1,6 +1,6 @@
 """Pixels: PNG files by the standard library alone, and bars as SVG.
 
-A PNG here is three colours a pixel, no filter, one compressed block: what RFC 2083 asks at least.
+A PNG here is three colors a pixel, no filter, one compressed block: what RFC 2083 asks at least.
 Its names are written in dots (`letters`).
 """
 
@@ -17,10 +17,10 @@ from regard.report import clean, letters
 from regard.report.curves import STYLE, said
 from regard.report.heatmap import label
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 GROUND, INK, GRID, TEXT = (255, 255, 255), (29, 78, 216), (201, 206, 214), (31, 41, 55)
-INKS: tuple[Colour, ...] = (
+INKS: tuple[Color, ...] = (
     INK, (194, 65, 12), (4, 120, 87), (126, 34, 206), (190, 24, 93), (14, 116, 144),
     (161, 98, 7), (75, 85, 99),
 )  # fmt: skip
@@ -36,29 +36,29 @@ class Canvas:
         self.across, self.down = across, down
         self.pixels = bytearray(bytes(GROUND) * (across * down))
 
-    def fill(self, x: int, y: int, across: int, down: int, colour: Colour) -> None:
+    def fill(self, x: int, y: int, across: int, down: int, color: Color) -> None:
         left, right = max(0, x), min(self.across, x + across)
         if right <= left:
             return
-        line = bytes(colour) * (right - left)
+        line = bytes(color) * (right - left)
         for row in range(max(0, y), min(self.down, y + down)):
             start = 3 * (row * self.across + left)
             self.pixels[start : start + len(line)] = line
 
-    def line(self, a: tuple[float, float], b: tuple[float, float], colour: Colour) -> None:
+    def line(self, a: tuple[float, float], b: tuple[float, float], color: Color) -> None:
         steps = max(1, math.ceil(max(abs(b[0] - a[0]), abs(b[1] - a[1]))))
         for i in range(steps + 1):
             x, y = (a[k] + (b[k] - a[k]) * i / steps for k in (0, 1))
-            self.fill(round(x), round(y), 2, 2, colour)
+            self.fill(round(x), round(y), 2, 2, color)
 
     def write(
-        self, x: int, y: int, text: str, colour: Colour = TEXT, size: int = 1, upwards: bool = False
+        self, x: int, y: int, text: str, color: Color = TEXT, size: int = 1, upwards: bool = False
     ) -> None:
         """A line of letters from its upper left corner, or turned to the left, from its lower."""
         for right, down in letters.dots(text):
             a, b = (x + down * size, y - right * size) if upwards else (
                 x + right * size, y + down * size)  # fmt: skip
-            self.fill(a, b - upwards * size, size, size, colour)
+            self.fill(a, b - upwards * size, size, size, color)
 
     def head(self, title: str) -> None:
         size = 2 if 2 * MARGIN + long([title], 2) <= self.across else 1
@@ -78,7 +78,7 @@ def chunk(name: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", check)
 
 
-def mixed(share: float) -> Colour:
+def mixed(share: float) -> Color:
     """Between ground and ink; what is not a number is ground."""
     share = min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
     red, green, blue = (
@@ -119,7 +119,7 @@ def heat(
 
 
 def curves(title: str, lines: dict[str, list[tuple[float, float]]], below: str) -> bytes:
-    """Lines over a common frame that begins at height 0; their names stand in their colours."""
+    """Lines over a common frame that begins at height 0; their names stand in their colors."""
     across, down = 640, 320
     canvas = Canvas(across, down + LINE)
     canvas.head(title)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from regard.data.problems import Problems
     from regard.data.readers import Given
     from regard.tasks.base import Task
-    from regard.tasks.labelled import LabelledObjective
+    from regard.tasks.labeled import LabeledObjective
 
 TASKS = {  # name: the file that ends with the task
     "classify": "classify",
@@ -41,7 +41,7 @@ def task(name: str) -> Task:
     return task_object
 
 
-def objectives() -> dict[str, type[LabelledObjective]]:
+def objectives() -> dict[str, type[LabeledObjective]]:
     """What learns with a head, by its own name: several tasks may share one."""
     classes = [task(name).objective() for name in TASKS if task(name).has_objective]
     return {kind.name: kind for kind in classes}

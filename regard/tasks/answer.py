@@ -1,6 +1,7 @@
 """Questions about a passage, answered by a piece of it (SQuAD).
 
-What learns it is in `answer_objective.py`.
+This file holds what needs no model: how questions are read, measured, written and shown. What
+learns to answer them is in `answer_objective.py`.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from regard.data.examples import AnswerSpan, Example, Question
-from regard.data.read_fields import ID, BadRecord, FieldRecord, short
+from regard.data.examples import Example, Question
+from regard.data.read_answers import placed, read_answers
+from regard.data.read_fields import ID, FieldRecord
 from regard.metrics.answers import Answers
 from regard.tasks.answer_objective import AnswerObjective as AnswerObjective
 from regard.tasks.base import Prediction, Task
@@ -97,7 +99,7 @@ class AnswerTask(Task):
         return f"question: {example.question} context: {example.passage}"
 
     def target(self, example: Example) -> str:
-        if not isinstance(example, Question) or not example.labelled:
+        if not isinstance(example, Question) or not example.labeled:
             return super().target(example)
         return NO_ANSWER if example.impossible else example.answers[0].text
 
@@ -126,85 +128,6 @@ class AnswerTask(Task):
 
     def line(self, example: Any, prediction: Prediction, labels: Sequence[str]) -> str:
         return " ".join(prediction.value.split()) or "(no answer)"
-
-
-def placed(
-    answers: list[tuple[str, int | None]], passage: str, record: FieldRecord
-) -> tuple[AnswerSpan, ...]:
-    """The answers that are where they say; a question keeps those that are."""
-    good, wrong, name = [], [], record.id
-    for text, start in answers:
-        trouble = misplaced(text, start, passage) if record.options.offsets else ""
-        if trouble:
-            wrong.append(f"{name}: {trouble}")
-            continue
-        good.append(AnswerSpan(text, passage.find(text) if start is None else start))
-        if start is None and passage.count(text) > 1:
-            record.warn(
-                "answer-offset",
-                f"{name}: the answer {short(text)} has no offset and occurs "
-                f"{passage.count(text)} times; the first is taken",
-            )
-    if wrong and not good:
-        raise BadRecord("answer-offset", "; ".join(dict.fromkeys(wrong)))
-    for message in wrong:
-        record.warn("answer-offset", f"{message}; others are right")
-    return tuple(good)
-
-
-def read_answers(value: Any, start: Any) -> list[tuple[str, int | None]]:
-    """Texts with offsets from every layout in use; an offset may be missing."""
-    if value is None:
-        return []
-    if isinstance(value, dict):  # of lists, as on the Hub
-        texts, starts = value.get("text", []), value.get("answer_start")
-        texts = [texts] if isinstance(texts, str) else list(texts)
-        starts = [starts] if isinstance(starts, int) else starts or [None] * len(texts)
-        if len(texts) != len(starts):
-            raise BadRecord("wrong-type", f"{len(texts)} answers but {len(starts)} offsets")
-        pairs = list(zip(texts, starts, strict=True))
-    elif isinstance(value, list):
-        pairs = [
-            (a.get("text"), a.get("answer_start", a.get("start"))) if isinstance(a, dict) else a
-            for a in value
-        ]
-        pairs = [(each, None) if isinstance(each, str) else each for each in pairs]
-    else:
-        pairs = [(value, None if start in (None, "") else start)] if value != "" else []
-    answers: list[tuple[str, int | None]] = []
-    for each in pairs:
-        if not isinstance(each, tuple) or not isinstance(each[0], str):
-            raise BadRecord(
-                "wrong-type", f"an answer is {type(each).__name__}, not text with offset"
-            )
-        at = each[1]
-        if isinstance(at, str) and at.strip().isdecimal():
-            at = int(at)
-        if at is not None and not isinstance(at, int):
-            raise BadRecord("wrong-type", f"the offset of {short(each[0])} is {at!r}, not a number")
-        answers.append((each[0], at))
-    return answers
-
-
-def misplaced(text: str, start: int | None, passage: str) -> str:
-    """What is wrong with an answer's place; empty if nothing."""
-    if not text.strip():
-        return "the answer is empty"
-    if start is not None and start >= 0 and passage.startswith(text, start):
-        return ""
-    nearest = nearest_place(text, start or 0, passage)
-    if start is None:
-        return "" if nearest >= 0 else f"the answer {short(text)} is nowhere in the passage"
-    there = short(passage[start : start + len(text)]) if 0 <= start < len(passage) else "nothing"
-    where = f"the nearest place is {nearest}" if nearest >= 0 else "it is nowhere in the passage"
-    return f"the answer {short(text)} is not at character {start}, there is {there}; {where}"
-
-
-def nearest_place(text: str, start: int, passage: str) -> int:
-    """Where the text is found nearest to `start`; -1 if nowhere."""
-    places = (passage.rfind(text, 0, max(0, start) + len(text)), passage.find(text, max(0, start)))
-    known = [place for place in places if place >= 0]
-    return min(known, key=lambda place: abs(place - start), default=-1)
 
 
 TASK = AnswerTask()

@@ -4,13 +4,16 @@ BERT, Longformer and GPT score every position as the start and as the end of the
 al. 2018, 4.2). XLNet seeks the end for a given start, the gold one while it learns, and has a
 logit of its own for "no answer" (run_squad.py of zihangdai/xlnet). A row is a window; a question
 has as many as its passage needs.
+
+It stands beside `answer.py`, and not in it, because each of the two can be read without the other,
+and both in one file would be far longer than any other file. `spans.py` is pure search in scores.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,12 +32,12 @@ from regard.metrics.text import language_of
 from regard.models import FAMILIES
 from regard.models.family import Family
 from regard.models.output import SpanHead
-from regard.objectives.base import Batch, Loss, Objective, Sample
+from regard.objectives.base import Batch, HeadAnswers, Loss, Objective, Sample, yes_or_no
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner
 from regard.tasks.base import Prediction
 from regard.tasks.inference import said_of
-from regard.tasks.labelled import LabelledObjective
+from regard.tasks.labeled import LabeledObjective
 from regard.tasks.multi_row import check_bare
 from regard.tasks.spans import (
     SpanAnswer,
@@ -43,12 +46,14 @@ from regard.tasks.spans import (
     beam_starts,
     best_spans,
     null_scores,
+    prediction,
     reply,
     tune,
 )
 
 BEST = 20  # candidates of a question
 SHOWN = 3  # answers not found that a note names
+ANSWERABLE = "answerable"  # the loss of XLNet's second answer: is there one in the passage?
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,10 @@ class WindowAnswers(NamedTuple):
     versus: bool  # does the null answer compete with the spans?
 
 
-class AnswerObjective(LabelledObjective):
+class AnswerObjective(LabeledObjective):
     Options: ClassVar[type] = AnswerOptions
     name = "answer"
+    comparable = True
 
     @classmethod
     def suits(cls, card: Family) -> bool:
@@ -93,7 +99,7 @@ class AnswerObjective(LabelledObjective):
         super().prepare()
         self.conditional = self.card.answer_head == "span"
         if self.conditional and self.refuse:
-            self.weights = {"answerable": 0.5}
+            self.weights = {ANSWERABLE: 0.5}
 
     # -- windows
 
@@ -239,10 +245,25 @@ class AnswerObjective(LabelledObjective):
             none = wide(span.unanswerable(hidden, starts.to(hidden.dtype), inside))
             wanted = (start == batch["cls"]).to(none.dtype)
             nats = F.binary_cross_entropy_with_logits(none, wanted, reduction="none")
-            sums["answerable"] = (nats * known).sum()
+            sums[ANSWERABLE] = (nats * known).sum()
         # XLNet's ends are those of the gold start; with another start it is not exact anyway.
         exact = (starts.argmax(1) == start) & (ends.argmax(1) == end) & known
         return Loss(sums, self.counted(batch), {"exact": (exact.sum(), known.sum())})
+
+    def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
+        """The start and the end of an answer each count half, as in the loss."""
+        if "answer" in scores:
+            ends, inside = scores["answer"].transpose(1, 2), batch["attention_mask"]
+        else:
+            ends, inside = torch.stack([scores["span"], scores["span.ends"]], 1), batch["eligible"]
+        answers = [HeadAnswers(self.name, ends, batch["known"], inside[:, None])]
+        if "span.unanswerable" in scores:
+            none = yes_or_no(scores["span.unanswerable"])
+            answers.append(HeadAnswers(ANSWERABLE, none, batch["known"]))
+        return answers
+
+    def answer_counts(self, batch: Batch) -> dict[str, float]:
+        return dict.fromkeys(self.counts(batch), float(batch["known"].size(0)))
 
     def measure(self, totals: Loss) -> dict[str, float]:
         exact, of = totals.seen["exact"]
@@ -386,19 +407,3 @@ def span_of(model: Any) -> SpanHead | None:
 
 def cross(scores: Tensor, gold: Tensor) -> Tensor:
     return F.cross_entropy(scores, gold, reduction="none")
-
-
-def prediction(reply: SpanAnswer, tau: float, versus: bool) -> Prediction:
-    """Probabilities are those among the candidates and, where there may be none, no answer."""
-    none, share = None, 1.0
-    if reply.null is not None and versus:
-        none = 1.0 - sum(one.probability for one in reply.candidates)
-    elif reply.null is not None:
-        none = 1.0 / (1.0 + math.exp(-max(reply.null, -700.0)))
-        share = 1.0 - none
-    candidates = [(c.text, c.begin, c.end, share * c.probability) for c in reply.candidates]
-    scores = {"null": reply.null, "candidates": candidates}
-    best = reply.found(tau)
-    if best is None:
-        return Prediction("", none, scores)
-    return Prediction(best.text, share * best.probability, scores)

@@ -37,7 +37,7 @@ from regard.tasks import task as find
 from regard.tasks.base import Task
 from regard.tasks.corpus import digest_of, splits_of, tokenizer_of
 from regard.tasks.inference import portions
-from regard.tasks.labelled import TASK, text_writers
+from regard.tasks.labeled import TASK, text_writers
 from regard.tasks.text_forms import LabelWords, TextFormatter
 from regard.training.build import family
 from regard.training.data import TextData

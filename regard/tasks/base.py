@@ -18,7 +18,7 @@ from regard.metrics.text import language_of
 
 if TYPE_CHECKING:
     from regard.tasks.check import Checker
-    from regard.tasks.labelled import LabelledObjective
+    from regard.tasks.labeled import LabeledObjective
 
 NAMED = 10  # labels that a note lists
 
@@ -42,7 +42,7 @@ class Task(Schema):
 
     # -- data
 
-    answers: ClassVar[tuple[str, ...]] = ("label",)  # roles that unlabelled records do without
+    answers: ClassVar[tuple[str, ...]] = ("label",)  # roles that unlabeled records do without
     partly: ClassVar[bool] = False  # may some of its examples have no right answer?
     strata: ClassVar[bool] = False  # does it have classes that each part of the data should hold?
     varied: ClassVar[bool] = False  # can its texts be varied so that the answer stays right?
@@ -80,7 +80,7 @@ class Task(Schema):
     problem_type: ClassVar[str] = ""  # of such a published model, where several tasks share a head
     asked_as: ClassVar[tuple[str, ...]] = ()  # other tasks that its models answer, too
 
-    learned_by: ClassVar[type[LabelledObjective] | None] = None  # what learns it with a head
+    learned_by: ClassVar[type[LabeledObjective] | None] = None  # what learns it with a head
     finetuned: ClassVar[bool] = True  # by `regard finetune`; else by `regard align`
     may_score: ClassVar[bool] = False  # may its answer be a number instead of a class?
     scores_as: ClassVar[str] = ""  # the task of a published model whose head has a single output
@@ -89,7 +89,7 @@ class Task(Schema):
     def has_objective(self) -> bool:
         return self.learned_by is not None
 
-    def objective(self) -> type[LabelledObjective]:
+    def objective(self) -> type[LabeledObjective]:
         if self.learned_by is None:
             raise NotImplementedError(f"no head learns {self.name}")
         return self.learned_by
@@ -185,6 +185,7 @@ class Task(Schema):
     # -- by a prompt
 
     fields: ClassVar[tuple[str, ...]] = ()  # what a template may name
+    constant_fields: ClassVar[tuple[str, ...]] = ("labels",)  # hold no text of an example
     answer_fields: ClassVar[tuple[str, ...]] = ()  # what it may end with; none: no prompt asks this
     chooses: ClassVar[bool] = False  # is the answer one of several? Else it is written.
     has_words: ClassVar[bool] = False  # does each label have a word in a prompt?

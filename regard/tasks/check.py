@@ -1,4 +1,4 @@
-"""What a file of labelled data holds and what is wrong with it, before any training."""
+"""What a file of labeled data holds and what is wrong with it, before any training."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Checker:
     ) -> None:
         self.task, self.reader, self.problems = task, reader, reader.problems
         self.other, self.measure = other, measure
-        self.examples = self.labelled = 0
+        self.examples = self.labeled = 0
         self.labels: Counter[str] = Counter()
         self.scores: list[float] = []
         self.texts: dict[bytes, tuple[FileLine, tuple[str, ...]]] = {}
@@ -112,7 +112,7 @@ class Checker:
 
     def take(self, example: Example) -> None:
         self.examples += 1
-        self.labelled += example.labelled
+        self.labeled += example.labeled
         self.labels.update(example.labels())
         for part, text in example.parts():
             if part != "asks":
@@ -163,8 +163,8 @@ class Checker:
         whole = FileLine(", ".join(self.reader.names))
         if not self.examples:
             self.problems.add(whole, "no-examples", f"no example for {self.task.name}")
-        if 0 < self.labelled < self.examples:
-            missing = self.examples - self.labelled
+        if 0 < self.labeled < self.examples:
+            missing = self.examples - self.labeled
             message = f"{missing:,} of {self.examples:,} examples have no label"
             self.problems.add(whole, "missing-label", message)
         self.task.check_whole(self, whole)
@@ -177,7 +177,7 @@ class Checker:
             "formats": list(dict.fromkeys(reader.forms.values())),
             "fields": reader.fields,
             "examples": self.examples,
-            "labelled": self.labelled,
+            "labeled": self.labeled,
             "labels": dict(self.labels.most_common()),
             "lengths": {
                 part: {unit: figures(counts) for unit, counts in units.items()}

@@ -22,7 +22,7 @@ from regard.data.input_formats import FormattedInput, framed
 from regard.data.problems import FileLine
 from regard.data.read_fields import ID, BadRecord, FieldRecord, numbered_fields
 from regard.metrics import labels as metrics
-from regard.objectives.base import Batch, Sample
+from regard.objectives.base import Batch, HeadAnswers, Sample
 from regard.tasks.base import Prediction, Task
 from regard.tasks.multi_row import MultiRow, MultiRowOptions
 
@@ -40,6 +40,7 @@ class ChooseOptions(MultiRowOptions):
 class Choose(MultiRow):
     Options: ClassVar[type] = ChooseOptions
     name = "choose"
+    comparable = True
 
     def prepare(self) -> None:
         self.gold = self.answers()
@@ -126,6 +127,10 @@ class Choose(MultiRow):
         right = ((scores.argmax(1) == gold) & known).sum()
         return each, {"right": (right, known.sum())}
 
+    def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
+        choices = scores["choose"][:, 0][batch["rows"]]
+        return [HeadAnswers(self.name, choices, batch["known"], batch["held"])]
+
     # -- answers
 
     def predict(self, model: Any, batch: Batch) -> list[Any]:
@@ -178,6 +183,7 @@ class ChooseTask(Task):
     prefix = "copa "
     void = "none of the choices and count as wrong"
     fields = ("premise", "asks", "stem", "link")
+    constant_fields = ("labels", "link")
     answer_fields = ("choice", "ending")
     chooses = True
     one_at_a_time = True

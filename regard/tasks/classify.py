@@ -18,13 +18,13 @@ from torch import Tensor
 
 from regard.attention.precision import wide
 from regard.core.errors import ConfigError, InputError
-from regard.data.examples import Example, Labelled
+from regard.data.examples import Example, LabeledExample
 from regard.data.input_formats import FormattedInput, framed
 from regard.data.problems import FileLine
 from regard.data.read_fields import ID, BadRecord, FieldRecord
 from regard.metrics.labels import Classification
 from regard.models.output import last_row
-from regard.objectives.base import Batch, Loss, Sample
+from regard.objectives.base import Batch, HeadAnswers, Loss, Sample
 from regard.objectives.causal import choose
 from regard.tasks.base import Prediction, Task
 from regard.tasks.multi_row import MultiRow, MultiRowOptions
@@ -79,6 +79,7 @@ class Classify(TextRows):
     Options: ClassVar[type] = ClassifyOptions
     name = "classify"
     counted_by = "share"
+    comparable = True
 
     def prepare(self) -> None:
         choose("weights", self.options.weights, ("equal", "balanced"))
@@ -153,6 +154,10 @@ class Classify(TextRows):
         right = ((scores.argmax(1) == gold) & known).sum()
         return each, {"right": (right, known.sum())}
 
+    def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
+        shares, regression = batch["share"], self.regression
+        return [HeadAnswers(self.name, scores["classify"], shares, regression=regression)]
+
     def measure(self, totals: Loss) -> dict[str, float]:
         if not self.regression:
             return super().measure(totals)
@@ -180,7 +185,7 @@ class Classify(TextRows):
         return super().hf_config() | names | {"problem_type": "regression"}
 
 
-def score_of(example: Labelled) -> float:
+def score_of(example: LabeledExample) -> float:
     if example.label is None:
         return float("nan")
     try:
@@ -213,7 +218,7 @@ def pearson(totals: Loss) -> float:
 class TextTask(Task):
     """A text, or two, with one class or several."""
 
-    example: ClassVar[type[Labelled]] = Labelled
+    example: ClassVar[type[LabeledExample]] = LabeledExample
     needed: ClassVar[tuple[str, ...]] = ("text",)
     record_texts = ("text", "pair")
     sides: ClassVar[tuple[str, str]] = ("text", "pair")  # what stands before each, as text
@@ -261,7 +266,7 @@ class TextTask(Task):
         return super().from_texts(texts, place)
 
 
-class LabelledText(TextTask):
+class LabeledText(TextTask):
     """Two texts and a class, unless a task says otherwise."""
 
     roles: ClassVar[Mapping[str, str]] = {"text": FIRST, "pair": SECOND, "label": CLASS, "id": ID}
@@ -379,7 +384,7 @@ class LabelledText(TextTask):
             )
 
 
-class ClassifyTask(LabelledText):
+class ClassifyTask(LabeledText):
     """Of one text, or of two."""
 
     name = "classify"

@@ -1,4 +1,4 @@
-"""Labelled examples in the place of a corpus: read, divided, with the tokenizer of their model."""
+"""Labeled examples in the place of a corpus: read, divided, with the tokenizer of their model."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def tokenizer_of(model: str) -> Tokenizer:
     return tokenizer
 
 
-def labelled_data(recipe: Recipe, split: str) -> TaskCorpus:
+def labeled_data(recipe: Recipe, split: str) -> TaskCorpus:
     """The examples of a recipe's split, "train" or "valid". Labels that the recipe leaves open are
     those of the examples that learn.
     """
     options, task = recipe.examples, find(recipe.examples.task or "")
     problems = Problems()
     examples = splits_of(recipe, problems, [split])[split]
-    examples = labelled_alone(examples, recipe, problems)
+    examples = labeled_alone(examples, recipe, problems)
     digest = digest_of(recipe)
     labels = list(options.labels or [])
     if not labels and split == "train":
@@ -98,10 +98,10 @@ def splits_of(
     return splits
 
 
-def labelled_alone(examples: list[Example], recipe: Recipe, problems: Problems) -> list[Example]:
+def labeled_alone(examples: list[Example], recipe: Recipe, problems: Problems) -> list[Example]:
     """Some without a label among others with one are an error, as 'regard check' says."""
     options = recipe.examples
-    bare = [example for example in examples if not example.labelled]
+    bare = [example for example in examples if not example.labeled]
     if not bare or len(bare) == len(examples) or find(options.task or "").partly:
         return examples
     problem = f"{len(bare):,} of {len(examples):,} examples have no label"
@@ -112,7 +112,7 @@ def labelled_alone(examples: list[Example], recipe: Recipe, problems: Problems) 
         )
     for example in bare:
         problems.add(example.place, "missing-label", "no label")
-    return [example for example in examples if example.labelled]
+    return [example for example in examples if example.labeled]
 
 
 def read_all(name: str, recipe: Recipe, problems: Problems) -> list[Example]:

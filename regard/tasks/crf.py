@@ -15,13 +15,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.attention.precision import wide, wide_dtype
-from regard.core.errors import InputError
+from regard.core.errors import FormatError, InputError
 from regard.data.tags import legal
+from regard.formats.weights import write_weights
 
 # Added to what is forbidden where sums of exponentials are taken: finite, or its gradient would be
 # NaN where all is forbidden. exp(-1e6) is 0 in every precision.
@@ -155,6 +159,25 @@ class CRF(nn.Module):
                 f"expected [sentences, positions, {tags}] and [sentences, positions]"
             )
         return wide(emissions)
+
+    # -- what is kept
+
+    def write(self, file: Path) -> None:
+        """The weights as they count, whatever the gain was."""
+        names = ("start", "end", "steps")
+        weights = self.weights(self.start, None)
+        tensors = {k: v.detach().cpu() for k, v in zip(names, weights, strict=True)}
+        write_weights(tensors, file)
+
+    def read(self, file: Path) -> None:
+        """Takes what `write` kept; its gain is 1."""
+        try:
+            self.load_state_dict(load_file(file))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise FormatError(
+                f"{file} should hold the CRF of {len(self.start)} tags that this model was "
+                f"trained with: {str(error).splitlines()[0]}"
+            ) from None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Labelled examples in the place of prepared text: what the objectives of tasks learn from."""
+"""Labeled examples in the place of prepared text: what the objectives of tasks learn from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.models.family import Family
 from regard.objectives.base import Objective
 from regard.tasks import objective_of
 from regard.tasks import objectives as classes
-from regard.tasks.corpus import labelled_data
+from regard.tasks.corpus import labeled_data
 from regard.training.data import BuiltData, TextData, learned
 from regard.training.recipe import Recipe, Resolved, replaced
 from regard.training.resolve import DataFacts
@@ -24,7 +24,7 @@ def learners() -> dict[str, tuple[str, str]]:
     return {name: (c.__module__.removeprefix("regard."), c.__name__) for name, c in objectives}
 
 
-class LabelledData(TextData):
+class LabeledData(TextData):
     of_examples = True
 
     def __init__(self, objectives: Mapping[str, tuple[str, str]] | None = None) -> None:
@@ -55,7 +55,7 @@ class LabelledData(TextData):
         return self.on_split(config, "valid") if validates else None
 
     def corpus(self, config: Resolved, split: str) -> Any:
-        return labelled_data(config, split)
+        return labeled_data(config, split)
 
     def about(self, built: BuiltData) -> Table:
         parts: dict[str, Any] = {"train": built.objective, "valid": built.valid}

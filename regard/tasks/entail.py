@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from regard.data.read_fields import BadRecord, FieldRecord
-from regard.tasks.classify import LabelledText
+from regard.tasks.classify import LabeledText
 
 WORDS = {  # GPT-3's, in the order in which a prompt names them (Brown et al. 2020, appendix G)
     "entailment": "True",
@@ -16,7 +16,7 @@ WORDS = {  # GPT-3's, in the order in which a prompt names them (Brown et al. 20
 }
 
 
-class Entail(LabelledText):
+class Entail(LabeledText):
     name = "entail"
     pseudo = True
     asked_as = ("classify",)

@@ -19,7 +19,7 @@ import torch
 from regard.training.train_module import autocast, evaluating, moved
 
 if TYPE_CHECKING:
-    from regard.tasks.labelled import LabelledObjective
+    from regard.tasks.labeled import LabeledObjective
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,7 +30,7 @@ MOST = 16  # batches at once: each has its memory
 DIVIDING = Lock()  # torch has one number of threads for all who have not yet asked for theirs
 
 
-def said_of(objective: LabelledObjective, model: Any, precision: str = "fp32") -> list[Any]:
+def said_of(objective: LabeledObjective, model: Any, precision: str = "fp32") -> list[Any]:
     """What a model says of each row of an objective."""
     like = next(model.parameters())
 

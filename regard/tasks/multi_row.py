@@ -22,7 +22,7 @@ from regard.data.input_formats import FormattedInput, bare
 from regard.models import FAMILIES
 from regard.models.family import Family
 from regard.objectives.base import Batch, Loss, Sample
-from regard.tasks.labelled import ROWS, LabelledObjective
+from regard.tasks.labeled import ROWS, LabeledObjective
 
 LANGUAGE = "language"  # the name of the second loss
 
@@ -35,7 +35,7 @@ class MultiRowOptions:
     knowledge: dict[str, Any] = field(default_factory=dict)  # of regard.tasks.knowledge
 
 
-class MultiRow(LabelledObjective):
+class MultiRow(LabeledObjective):
     """A subclass gives `groups_of` (the rows of each example), `judged` (the scores of each) and
     `nats` (what they lose).
     """
@@ -161,6 +161,9 @@ class MultiRow(LabelledObjective):
         right, examples = totals.seen["right"]
         return {"accuracy": float(right) / max(examples, 1), "loss": self.mean_loss(totals)}
 
+    def answer_counts(self, batch: Batch) -> dict[str, float]:
+        return {self.name: float(batch[self.counted_by].size(0))}
+
     # -- the model
 
     def hf_config(self) -> dict[str, Any]:
@@ -170,6 +173,10 @@ class MultiRow(LabelledObjective):
         return super().hf_config() | ({"pad_token_id": pad} if self.causal else {})
 
     # -- the language model beside the task
+
+    @property
+    def word_loss(self) -> str:
+        return LANGUAGE
 
     @property
     def reads_on(self) -> bool:

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError, InputError
-from regard.data.examples import Example, Labelled
+from regard.data.examples import Example, LabeledExample
 from regard.data.files import needed
 from regard.data.read_fields import ID, BadRecord, FieldRecord
 from regard.metrics.base import Array, Figures, TaskMetric, Weighted, f1, mean, ratio
 from regard.metrics.labels import per_class
-from regard.objectives.base import Batch, Loss, Sample
+from regard.objectives.base import Batch, HeadAnswers, Loss, Sample, yes_or_no
 from regard.tasks.base import Prediction
 from regard.tasks.classify import PAIR, TEXT, TextRows, TextTask
 from regard.tasks.multi_row import MultiRowOptions
@@ -33,7 +33,7 @@ NOTHING = "none"  # what a model writes where no class applies
 
 
 @dataclass(frozen=True, slots=True)
-class MultiLabelExample(Labelled):
+class MultiLabelExample(LabeledExample):
     """A text or two with any number of classes; None: they are not known."""
 
     label: tuple[str, ...] | None = None  # type: ignore[assignment]
@@ -66,6 +66,7 @@ class Multilabel(TextRows):
     Options: ClassVar[type] = MultilabelOptions
     name = "multilabel"
     varies = False
+    comparable = True
 
     def prepare(self) -> None:
         threshold = self.options.threshold
@@ -93,6 +94,9 @@ class Multilabel(TextRows):
         hits, both = (claimed & real).sum(), claimed.sum() + real.sum()
         exact = ((claimed == real).all(1) & known).sum()
         return each, {"f1": (2 * hits, both), "exact": (exact, known.sum())}
+
+    def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
+        return [HeadAnswers(self.name, yes_or_no(scores["classify"]), batch["known"])]
 
     def measure(self, totals: Loss) -> dict[str, float]:
         (hits, both), (exact, of) = totals.seen["f1"], totals.seen["exact"]

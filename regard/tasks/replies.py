@@ -16,7 +16,7 @@ from regard.data.examples import DialogueExample, Preference
 from regard.data.tokenizer import Tokenizer
 from regard.objectives.causal import choose
 from regard.tasks.corpus import TaskCorpus
-from regard.tasks.labelled import task_facts
+from regard.tasks.labeled import task_facts
 from regard.tasks.text_forms import ids_of, newest, shown
 
 FORMS = ("text", "dialogue")

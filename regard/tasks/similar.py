@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.core.errors import InputError
-from regard.data.examples import Example, Labelled
+from regard.data.examples import Example, LabeledExample
 from regard.data.problems import FileLine
 from regard.data.read_fields import ID, BadRecord, FieldRecord
 from regard.metrics.base import TaskMetric
 from regard.metrics.numbers import Similarity
 from regard.tasks.base import Prediction
-from regard.tasks.classify import CLASS, FIRST, SECOND, LabelledText
+from regard.tasks.classify import CLASS, FIRST, SECOND, LabeledText
 from regard.tasks.text_forms import compact
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STEPS = 5  # of a score, between two whole numbers
 
 
-class Similar(LabelledText):
+class Similar(LabeledText):
     name = "similar"
     roles: ClassVar[Mapping[str, str]] = {
         "text": FIRST,
@@ -41,7 +41,9 @@ class Similar(LabelledText):
         return super().label_of(value, record) if record.options.classes else as_score(value)
 
     def labels_in(self, examples: Sequence[Example]) -> list[str]:
-        labels = [e.label for e in examples if isinstance(e, Labelled) and e.label is not None]
+        labels = [
+            e.label for e in examples if isinstance(e, LabeledExample) and e.label is not None
+        ]
         scores = bool(labels) and not any(isinstance(label, str) for label in labels)
         return [] if scores else super().labels_in(examples)
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from regard.attention.precision import wide
 from regard.core.errors import InputError
 from regard.data.windows import QuestionWindows
+from regard.tasks.base import Prediction
 
 NEVER = -math.inf
 
@@ -199,3 +200,19 @@ def tune(
     best = int(totals.argmax())
     tau = null[0] - 1.0 if best == 0 else null[best - 1]
     return float(tau), float(totals[best] / len(null))
+
+
+def prediction(reply: SpanAnswer, tau: float, versus: bool) -> Prediction:
+    """Probabilities are those among the candidates and, where there may be none, no answer."""
+    none, share = None, 1.0
+    if reply.null is not None and versus:
+        none = 1.0 - sum(one.probability for one in reply.candidates)
+    elif reply.null is not None:
+        none = 1.0 / (1.0 + math.exp(-max(reply.null, -700.0)))
+        share = 1.0 - none
+    candidates = [(c.text, c.begin, c.end, share * c.probability) for c in reply.candidates]
+    scores = {"null": reply.null, "candidates": candidates}
+    best = reply.found(tau)
+    if best is None:
+        return Prediction("", none, scores)
+    return Prediction(best.text, share * best.probability, scores)

@@ -1,6 +1,7 @@
 """A tag for every word: entities in a sentence, such as names, or what each word is, such as verbs.
 
-What learns it is in `tag_objective.py`.
+This file holds what needs no model: how tags are read, checked, measured and shown. What learns
+them is in `tag_objective.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from regard.core.errors import InputError
-from regard.data.examples import Example, Tagged
+from regard.data.examples import Example, TaggedExample
 from regard.data.problems import FileLine
 from regard.data.read_fields import ID, BadRecord, FieldRecord, as_words
 from regard.data.tags import (
@@ -66,7 +67,7 @@ class TaggedSentence(NamedTuple):
 
 class TagTask(Task):
     name = "tag"
-    example = Tagged
+    example = TaggedExample
     roles: ClassVar[Mapping[str, str]] = {
         "words": "words tokens",
         "tags": "tags ner_tags labels ner pos_tags label",
@@ -95,7 +96,7 @@ class TagTask(Task):
             if not word.strip():
                 raise BadRecord("empty-text", f"word {number} of {len(words)} is empty")
         tags = self.tags(record, len(words)) if record.has("tags") else None
-        return Tagged(words, tags, record.place, record.id)
+        return TaggedExample(words, tags, record.place, record.id)
 
     def tags(self, record: FieldRecord, count: int) -> tuple[str, ...]:
         value = record.get("tags")
@@ -112,7 +113,7 @@ class TagTask(Task):
         """All tags of the scheme over the kinds of entities that occur, or, where no tag is one of
         an entity, those that occur.
         """
-        rows = [e.tags for e in examples if isinstance(e, Tagged) and e.tags is not None]
+        rows = [e.tags for e in examples if isinstance(e, TaggedExample) and e.tags is not None]
         tags = {tag for row in rows for tag in row}
         if any(map(ENTITY.match, tags)):
             self.check_labels(examples, [], "")
@@ -133,7 +134,7 @@ class TagTask(Task):
             return
         for example in examples:
             tags = example.labels()
-            if isinstance(example, Tagged) and not of_entities(tags):
+            if isinstance(example, TaggedExample) and not of_entities(tags):
                 number, tag = next((i, tag) for i, tag in enumerate(tags) if not is_tag(tag))
                 raise InputError(
                     f"{example.place}: word {number + 1} ({example.words[number]!r}) has the tag "

@@ -3,45 +3,47 @@
 The first sub-token of a word is where it is read (Devlin et al. 2018, 5.3), each word for itself
 or, with a CRF, all words of a sentence together (Lafferty et al. 2001). A long sentence is read in
 windows, each word in one of them.
+
+It stands beside `tag.py`, and not in it, because each of the two can be read without the other:
+reading, checking, measuring and showing tags need no model, and both in one file would be far
+longer than any other file.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from regard.attention.precision import wide, wide_dtype
-from regard.core.errors import ConfigError, FormatError, InputError
+from regard.core.errors import ConfigError, InputError
 from regard.data.batching import Ragged
+from regard.data.input_formats import SurroundingMarks, surrounding
 from regard.data.tags import (
     IGNORED,
     OUTSIDE,
+    Entities,
     TagWindow,
     align_all,
-    goes_on,
     of_entities,
     repair,
     scheme_of,
     split,
 )
-from regard.formats.weights import write_weights
-from regard.objectives.base import Batch, Loss, Sample
+from regard.objectives.base import Batch, HeadAnswers, Loss, Sample
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner
 from regard.tasks.base import Prediction
 from regard.tasks.crf import CRF, allowed
-from regard.tasks.labelled import LabelledObjective
+from regard.tasks.labeled import LabeledObjective
 
 UNKNOWN = -1  # the label of a word whose tag is not given
 CHAIN = "crf.safetensors"
@@ -56,22 +58,12 @@ class TagOptions:
     knowledge: dict[str, Any] = field(default_factory=dict)  # of regard.tasks.knowledge
 
 
-class SurroundingMarks(NamedTuple):
-    """The marks before and after the words, and their segments."""
-
-    ids: tuple[list[int], list[int]]
-    segments: tuple[list[int], list[int]]
-
-    def segments_of(self, ids: Sequence[int]) -> list[int]:
-        """Of a whole row."""
-        before, after = self.segments
-        return [*before, *[0] * (len(ids) - len(before) - len(after)), *after]
-
-
-class Tag(LabelledObjective):
+class Tag(LabeledObjective):
     Options: ClassVar[type] = TagOptions
     name = "tag"
     varies = True
+    comparable = True
+    first_is_global = False  # as in transformers' class: no row speaks for the others
 
     def prepare(self) -> None:
         labels = self.corpus.labels
@@ -158,12 +150,8 @@ class Tag(LabelledObjective):
 
     def around(self) -> SurroundingMarks:
         """None for what reads from left to right: a mark could not tell a word what follows."""
-        layout = [("a", 0)] if self.causal else list(self.frame.single)
-        words = layout.index(("a", 0))
-        sides = layout[:words], layout[words + 1 :]
-        before, after = ([self.corpus.special.need(part) for part, _ in side] for side in sides)
-        first, last = ([segment for _, segment in side] for side in sides)
-        return SurroundingMarks((before, after), (first, last))
+        layout = (("a", 0),) if self.causal else self.frame.single
+        return surrounding(layout, self.corpus.special)
 
     def gold(self, words: tuple[str, ...], tags: tuple[str, ...] | None) -> list[int]:
         """Labels of repaired tags; a kind that training never saw gets one of its own, which no
@@ -232,10 +220,6 @@ class Tag(LabelledObjective):
         rules = allowed(labels, scheme_of(labels)) if self.schemed else None
         return CRF(len(labels), rules, strict=True, gain=gain)
 
-    def global_rows(self, batch: Batch) -> Tensor:
-        """None, as in transformers' class: no row speaks for the others."""
-        return torch.zeros_like(batch["tokens"], dtype=torch.bool)
-
     def known(self, batch: Batch) -> Tensor:
         """[B, T]: where a word is read whose tag is one of the labels."""
         labels: Tensor = batch["labels"]
@@ -260,6 +244,14 @@ class Tag(LabelledObjective):
             nats = each.sum() if self.shares is None else (each * batch["shares"].flatten()).sum()
         seen = {} if self.learning else self.found(model, scores.detach(), batch)
         return Loss({self.name: nats}, self.counted(batch), seen)
+
+    def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
+        """With a CRF, what it says of each word alone."""
+        shares, labeled = batch.get("shares", self.known(batch)), batch["labels"] != IGNORED
+        return [HeadAnswers(self.name, scores["tag"], shares, asked=labeled)]
+
+    def answer_counts(self, batch: Batch) -> dict[str, float]:
+        return {self.name: float((batch["labels"] != IGNORED).sum())}
 
     # -- validation
 
@@ -346,57 +338,13 @@ class Tag(LabelledObjective):
     def save_extras(self, model: Any, out: Path) -> None:
         super().save_extras(model, out)
         if self.options.crf:
-            names = ("start", "end", "steps")
-            weights = model.crf.weights(model.crf.start, None)
-            tensors = {k: v.detach().cpu() for k, v in zip(names, weights, strict=True)}
-            write_weights(tensors, out / CHAIN)
+            model.crf.write(out / CHAIN)
 
     def opened(self, model: Any, directory: Path | None) -> Any:
         model = super().opened(model, directory)
         if not self.options.crf:
             return model
-        file = Path(directory or "") / CHAIN
-        like = next(model.parameters())
-        crf = self.chain(gain=1.0)
-        try:
-            crf.load_state_dict(load_file(file))
-        except (OSError, SafetensorError, RuntimeError) as error:
-            raise FormatError(
-                f"{file} should hold the CRF of {len(self.corpus.labels)} tags that this model was "
-                f"trained with: {str(error).splitlines()[0]}"
-            ) from None
+        crf, like = self.chain(gain=1.0), next(model.parameters())
+        crf.read(Path(directory or "") / CHAIN)
         model.crf = crf.to(like.device, wide_dtype(like.dtype)).eval()
         return model
-
-
-@dataclass(frozen=True)
-class Entities:
-    """How labels make entities, as `regard.data.tags.entities` reads them, many at once."""
-
-    kinds: np.ndarray  # of each label; -1 is none
-    steps: np.ndarray  # [K, K]: does a label go on with the entity of the one before?
-
-    @classmethod
-    def of(cls, labels: list[str]) -> Entities:
-        kinds = sorted({split(label)[1] for label in labels if label != OUTSIDE})
-        places = [-1 if x == OUTSIDE else kinds.index(split(x)[1]) for x in labels]
-        steps = [[goes_on(before, label) for label in labels] for before in labels]
-        return cls(np.array(places), np.array(steps))
-
-    def spans(self, labels: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of words in their order, with the numbers of their rows: the kind of the entity that
-        begins at each (-1: none), and the word behind its end.
-        """
-        on = np.zeros(len(labels), bool)
-        on[1:] = self.steps[labels[:-1], labels[1:]] & (rows[1:] == rows[:-1])
-        stops = np.append(np.flatnonzero(~on), len(labels))
-        ends = stops[np.searchsorted(stops, np.arange(len(labels)), side="right")]
-        return np.where(on, -1, self.kinds[labels]), ends
-
-    def count(
-        self, claimed: np.ndarray, real: np.ndarray, rows: np.ndarray
-    ) -> tuple[int, int, int]:
-        """Entities that are right, claimed, real."""
-        (ours, our_ends), (theirs, their_ends) = self.spans(claimed, rows), self.spans(real, rows)
-        right = (ours >= 0) & (ours == theirs) & (our_ends == their_ends)
-        return int(right.sum()), int((ours >= 0).sum()), int((theirs >= 0).sum())

@@ -4,11 +4,12 @@ An objective says only how much was lost. What has to look behind that (two pass
 agree, a student that is to follow its teacher) hands it a `Capture` model and finds there which
 distributions it learned from:
 
-    seen = Watched(model)
+    seen = Capture(model)
     loss = objective.loss(seen, batch, state)
     seen.hidden     # what each call of the model gave, in order
     seen.words      # rows that words were guessed from, by `output.surprisal` or `.softened`
     seen.scores     # what heads said, by `read` or, of a head with several answers, by its methods
+    seen.by_head    # the same by the names of the heads, for `Objective.head_answers`
 
 All tensors are part of the graph. Logits of words are not among them: they are made where they
 are used, a few rows at a time (`seen.model.output(rows)`; an adaptive output gives
@@ -55,6 +56,10 @@ class Capture:
         self.hidden: list[Tensor] = []
         self.words: list[CapturedRows] = []
         self.scores: list[HeadScores] = []
+
+    @property
+    def by_head(self) -> dict[str, Tensor]:
+        return {one.head: one.scores for one in self.scores}
 
     def modules(self) -> Iterator[nn.Module]:
         """For `reading.inner`, which finds the model among them."""

@@ -1,4 +1,4 @@
-"""What a run learns from: prepared text and its objectives. Labelled examples are handed in by the
+"""What a run learns from: prepared text and its objectives. Labeled examples are handed in by the
 layers above, as a subclass that reads them.
 """
 
@@ -13,6 +13,7 @@ from regard.core.tables import Table, from_table
 from regard.data.corpus import Corpus, read_marker
 from regard.models.family import Family
 from regard.objectives import objective as find
+from regard.objectives import objective_of_kind
 from regard.objectives.base import Objective, hooks_of, too_short
 from regard.training.recipe import Recipe, Resolved, replaced
 from regard.training.resolve import DataFacts
@@ -27,7 +28,7 @@ class BuiltData(NamedTuple):
 class TextData:
     """Prepared text."""
 
-    of_examples = False  # samples are labelled examples, and no stretches of a text
+    of_examples = False  # samples are labeled examples, and no stretches of a text
     beforehand = frozenset({"data"})  # what may stand in a run's directory before it begins
 
     def __init__(self, objectives: Mapping[str, tuple[str, str]] | None = None) -> None:
@@ -39,8 +40,8 @@ class TextData:
 
     def facts(self, recipe: Recipe, card: Family) -> DataFacts:
         """What is learned from such data, where the recipe leaves it open."""
-        pairs = read_marker(Path(recipe.data)).get("kind") == "pairs"
-        return DataFacts("pairs" if pairs else card.objective)
+        kind = read_marker(Path(recipe.data)).get("kind", "")
+        return DataFacts(objective_of_kind(kind, card.objective))
 
     def build(self, config: Resolved) -> BuiltData:
         """The objectives that learn and that validate."""
@@ -75,7 +76,7 @@ class TextData:
             learning=split == "train",
         )
         built.in_streams = config.batch.order == "streams"
-        if built.in_streams and (self.of_examples or learned(config.objective) == "pairs"):
+        if built.in_streams and (self.of_examples or not built.stretches):
             raise ConfigError(
                 f'batch.order is "streams", but {learned(config.objective)} reads examples, which '
                 "are no stretches of a text; leave it out"

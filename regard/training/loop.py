@@ -322,7 +322,9 @@ class Loop:
         for part in self.batches.slices:
             rows = torch.tensor(self.batches.places(part))
             attention_mask = (
-                memory["attention_mask"][rows].bool().to(self.device) if "attention_mask" in memory else None
+                memory["attention_mask"][rows].bool().to(self.device)
+                if "attention_mask" in memory
+                else None
             )
             self.states.append(
                 State(

@@ -25,7 +25,7 @@ DECAYED_VECTORS = {
 def groups_of(
     model: nn.Module, weight_decay: float, layer_decay: float = 1.0, hidden: Collection[Tensor] = ()
 ) -> list[dict[str, Any]]:
-    """ "decay" and "plain": norms and biases are not pulled towards zero. The matrices in `hidden`
+    """ "decay" and "plain": norms and biases are not pulled toward zero. The matrices in `hidden`
     stand in groups of this name, and decay.
 
     A group's rate is the schedule's times its `scale`. Where rates fall, layer m of n has fall to

@@ -309,6 +309,7 @@ def about(config: Resolved, model: Any, objective: Objective, batches: Batches) 
     return {
         "model": {"name": config.model, **describe(model)},
         "objective": objective.name,
+        "pipeline_tag": objective.pipeline_tag,
         "samples": len(objective),
         "tokens_per_step": round(config.batch.size * objective.mean_len),
         "memory_needed": need,

@@ -4,15 +4,13 @@ What is learned is the mean of both losses plus weight · ½ (KL(p₁‖p₂) + 
 distributions that the losses were computed from. The paper adds the two losses up, so that its α is
 twice this weight.
 
-Distributions are those of a head's classes, of a word's tag (with a CRF: what it says of the word
-alone), of the start and of the end of an answer, of the choices of a question, and of the words of
-a language model. A score that is no distribution stands for a normal one whose logarithm its loss
-is, so two scores are as far apart as their squared difference.
+Distributions are those of the heads, as the objective gives them (`Objective.head_answers`), and
+those of the words of a language model. A score that is no distribution stands for a normal one
+whose logarithm its loss is, so two scores are as far apart as their squared difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from typing import Any, Protocol
 
@@ -25,18 +23,13 @@ from regard.attention.precision import wide
 from regard.core.errors import ConfigError
 from regard.models.output import CHUNK
 from regard.models.state import State
-from regard.objectives.base import Batch, Loss, Objective
+from regard.objectives import OBJECTIVES
+from regard.objectives import objective as find
+from regard.objectives.base import Batch, HeadAnswers, Loss, Objective
 from regard.objectives.mixture import Mixture
 from regard.training.capture import Capture, CapturedRows
 
 APART = "_apart"  # behind the name of a loss: how far its distributions are apart
-KNOWN = ("causal", "recurrent", "prefix", "masked", "sentences", "permuted", "span", "pairs",
-         "classify", "choose", "tag", "answer")  # fmt: skip
-LOSSES = {  # of a head's answers, where they have not its own name
-    "span": "answer",
-    "span.ends": "answer",
-    "span.unanswerable": "answerable",
-}
 
 
 class SequenceCounter(Protocol):
@@ -69,10 +62,12 @@ class RDrop:
     def __init__(
         self, objective: Objective, weight: float, calls: SequenceCounter | None = None
     ) -> None:
-        if objective.name not in KNOWN:
+        if not objective.comparable:
+            able = [name for name in OBJECTIVES if find(name).comparable]
             raise ConfigError(
                 f"robust.rdrop compares what two passes say, and it does not know what "
-                f"{objective.name!r} says; these can agree: {', '.join(KNOWN)}"
+                f"{objective.name!r} says; these can agree: {', '.join(able)}, and what learns a "
+                "task by labels or places"
             )
         self.inner, self.calls = objective, calls
         self.length, self.recurrent = objective.length, objective.recurrent
@@ -108,14 +103,11 @@ class RDrop:
         """Summed as the losses are, for each of them."""
         device = next(one.model.parameters()).device
         sums = {name: torch.zeros((), device=device) for name in self.names}
-        heads: set[str] = set()
-        for a, b in zip(one.scores, two.scores, strict=True):
-            name = LOSSES.get(a.head, a.head)
-            heads.add(name)
-            sums[name] = sums[name] + HEADS[a.head](wide(a.scores), wide(b.scores), batch)
-        rest = [name for name in self.names if name not in heads]
+        first, second = (self.inner.head_answers(seen.by_head, batch) for seen in (one, two))
+        for a, b in zip(first, second, strict=True):
+            sums[a.loss_name] = sums[a.loss_name] + head_divergence(a, b)
+        name = self.inner.word_loss
         for mine, other in zip(one.words, two.words, strict=True):
-            (name,) = rest
             sums[name] = sums[name] + words(one.model.output, mine, other)
         return {name + APART: value for name, value in sums.items()}
 
@@ -131,56 +123,15 @@ def divergence(a: Tensor, b: Tensor, inside: Tensor | None = None) -> Tensor:
     return ((p.exp() - q.exp()) * ratio).sum(-1) / 2
 
 
-# -- heads: logits of both passes and the batch -> a sum
-
-
-def classes(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
-    each = (a - b)[:, 0].square() if a.size(1) == 1 else divergence(a, b)
-    return (each * batch["share"]).sum()
-
-
-def following(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
-    return divergence(a, b).sum()
-
-
-def choices(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
-    first, second = (x[:, 0][batch["rows"]] for x in (a, b))
-    return (divergence(first, second, batch["held"]) * batch["known"]).sum()
-
-
-def tags(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
-    labels = batch["labels"]
-    known = (labels >= 0) & (labels < a.size(-1))
-    return (divergence(a, b) * batch.get("shares", known)).sum()
-
-
-def ends(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
-    """Start and end each count half, as in the loss."""
-    inside = batch["attention_mask"][:, None]
-    each = divergence(a.transpose(1, 2), b.transpose(1, 2), inside).mean(1)
-    return (each * batch["known"]).sum()
-
-
-def one_end(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
-    return (divergence(a, b, batch["eligible"]) * batch["known"]).sum() / 2
-
-
-def refusal(a: Tensor, b: Tensor, batch: Batch) -> Tensor:
-    """Of a yes or no whose logit is given: the other's is 0."""
-    first, second = (torch.stack([x, torch.zeros_like(x)], -1) for x in (a, b))
-    return (divergence(first, second) * batch["known"]).sum()
-
-
-HEADS: dict[str, Callable[[Tensor, Tensor, Batch], Tensor]] = {
-    "classify": classes,
-    "next": following,
-    "choose": choices,
-    "tag": tags,
-    "answer": ends,
-    "span": one_end,
-    "span.ends": one_end,
-    "span.unanswerable": refusal,
-}
+def head_divergence(one: HeadAnswers, two: HeadAnswers) -> Tensor:
+    """How far the answers of a head to one batch are apart, summed as its loss is."""
+    a, b = wide(one.scores), wide(two.scores)
+    each = (a - b)[..., 0].square() if one.regression else divergence(a, b, one.eligible)
+    if one.shares is None:
+        return each.sum()
+    if each.ndim > one.shares.ndim:  # several distributions in a row
+        each = each.mean(-1)
+    return (each * one.shares).sum()
 
 
 def words(output: Any, one: CapturedRows, two: CapturedRows) -> Tensor:

@@ -157,7 +157,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class ExamplesConfig:
-    """Labelled data, which takes the place of prepared text where `task` says so."""
+    """Labeled data, which takes the place of prepared text where `task` says so."""
 
     task: Annotated[str | None, TASK] = None  # None: the data is text
     valid: Annotated[str | None, VALID] = None  # None: a `valid_fraction` of the data
@@ -199,7 +199,7 @@ class Robust:
 
 @dataclass(frozen=True)
 class Augment:
-    """Variants of the labelled examples, made anew in every epoch."""
+    """Variants of the labeled examples, made anew in every epoch."""
 
     methods: Annotated[
         list[str],
@@ -404,10 +404,13 @@ def changed(recipe: Recipe, table: Table) -> Recipe:
     try:
         return from_table(Recipe, table, what="recipe key", base=recipe)
     except UnknownName as error:
-        from regard.core.foreign import ours  # tables that only a wrong name needs
+        from regard.core.foreign import KEYS, ours, plain  # tables that only a wrong name needs
 
         check_old_keys(table)
         keys = option_keys()
+        known = KEYS.get(plain(error.name), "")
+        if "." not in error.name and "=" in known:
+            raise UnknownName("recipe key", error.name, (), meant=known) from None
         option = ours(error.name, keys) or f"--{plain_option(error.name)}"
         if option not in keys or keys[option].rpartition(".")[0] == error.name.rpartition(".")[0]:
             raise

@@ -26,14 +26,6 @@ from regard.training.progress import Record, duration, number, read_metrics, siz
 
 HERE = Path(__file__).with_name("templates")
 PAGE = (HERE / "page.html").read_text(encoding="utf-8")  # of all pages, for `str.format`
-PIPELINES = {  # the words of the Hugging Face hub for what a model can do
-    "causal": "text-generation",
-    "recurrent": "text-generation",
-    "prefix": "text-generation",
-    "masked": "fill-mask",
-    "sentences": "fill-mask",
-    "permuted": "text-generation",
-}
 
 
 @dataclass
@@ -153,7 +145,7 @@ def write_card(directory: Path | str, *, license: str | None = None) -> Path:
         model=model,
         name=story.directory.resolve().name,
         license=license or str(story.facts.get("license") or ""),
-        pipeline=PIPELINES.get(story.objective),
+        pipeline=story.facts.get("pipeline_tag"),
         tags=[tag for tag in dict.fromkeys(tags) if tag],
         dataset=Path(str(table_of(story.facts.get("data")).get("path") or "text")).name,
         best=best,

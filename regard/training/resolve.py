@@ -91,7 +91,7 @@ class RunFacts:
     mean_len: float  # tokens of a sample
     layers: int
     flops: float  # of a step
-    of_examples: bool = False  # labelled ones: they are few
+    of_examples: bool = False  # labeled ones: they are few
 
 
 def resolve(

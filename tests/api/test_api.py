@@ -15,7 +15,7 @@ import torch
 import regard
 from regard.api import LoadedModel, load
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.data.examples import Labelled, Question, TextPair
+from regard.data.examples import LabeledExample, Question, TextPair
 from regard.decoding import fill, generate
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
@@ -44,7 +44,7 @@ def minilm() -> Path:
 def test_classify_gives_one_for_one_and_many_for_many(world):
     loaded = load(world.run("reviewer"))
     many = texts(30, 7)
-    wanted = Predictor(load(world.run("reviewer")))([Labelled(text) for text in many])
+    wanted = Predictor(load(world.run("reviewer")))([LabeledExample(text) for text in many])
     assert loaded.classify(many) == wanted
     one = loaded.classify(many[0])
     assert one.value in ("good", "bad") and one.value == wanted[0].value
@@ -176,7 +176,7 @@ def test_fill(world):
     loaded = load(world.model("bert"))
     text = "the [MASK] was great"
     assert loaded.fill(text) == fill(load(world.model("bert")), text)[0]
-    assert [found.text for found in loaded.fill([text, text], top=2)] == [
+    assert [found.text for found in loaded.fill([text, text], top_k=2)] == [
         loaded.fill(text).text
     ] * 2
 
@@ -314,3 +314,66 @@ def test_nothing_heavy_comes_with_the_methods():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# -- tensors, as a tokenizer makes them and a model takes them
+
+
+def test_a_tokenizer_is_called_as_elsewhere(world):
+    loaded = load(world.run("reviewer"))
+    words = loaded.tokenizer
+    one = words("the film was great")
+    assert one["input_ids"] == words.encode("the film was great")
+    assert one["attention_mask"] == [1] * len(one["input_ids"])
+    rows = words(["the film was great", "dull"])["input_ids"]
+    assert len(rows[0]) > len(rows[1])
+    batch = words(["the film was great", "dull"], return_tensors="pt")
+    assert batch["input_ids"].shape == batch["attention_mask"].shape == (2, len(rows[0]))
+    assert batch["input_ids"][1].tolist() == rows[1] + [words.pad_id] * (
+        len(rows[0]) - len(rows[1])
+    )
+    assert batch["attention_mask"].sum(1).tolist() == [len(row) for row in rows]
+    short = words("the film was great", truncation=True, max_length=3)
+    assert len(short["input_ids"]) == 3 and words("the film was great") == one  # not for long
+    with pytest.raises(InputError, match="truncation needs max_length"):
+        words("a film", truncation=True)
+    with pytest.raises(InputError, match="must be 'pt'"):
+        words("a film", return_tensors="tf")
+    with pytest.raises(InputError, match="2 texts but 1 pairs"):
+        words(["a", "b"], "c")
+
+
+def test_logits_are_those_of_the_head_that_has_learned(world):
+    loaded = load(world.run("reviewer"))
+    batch = loaded.tokenizer(["the film was great", "dull"], return_tensors="pt")
+    with torch.no_grad():
+        scores = loaded.logits(**batch)
+        assert scores.shape == (2, 2)
+        alone = loaded.logits(**loaded.tokenizer("dull", return_tensors="pt"))
+        assert torch.allclose(scores[1], alone[0], atol=1e-5)
+        again = loaded.logits(batch["input_ids"], batch["attention_mask"].bool(), head="classify")
+        assert torch.equal(scores, again)
+    with pytest.raises(UnknownName, match="unknown head 'tag'"):
+        loaded.logits(**batch, head="tag")
+
+
+def test_logits_of_the_vocabulary_and_of_nothing():
+    gpt = LoadedModel(GPT(GPTConfig(vocab_size=11, context=8, width=8, layers=1, heads=2)).eval())
+    ids = torch.tensor([[1, 2, 3]])
+    with torch.no_grad():
+        assert torch.equal(gpt.logits(ids), gpt.model.logits(gpt.model(ids)))
+    bare = regard.create("bert-tiny", layers=1, vocab_size=30, heads=2)
+    bare = LoadedModel(type(bare)(bare.config, {"pool": 0}))
+    with pytest.raises(InputError, match="no output to the vocabulary"):
+        bare.logits(ids)
+
+
+def test_a_mask_may_hold_numbers_and_must_fit():
+    model = GPT(GPTConfig(vocab_size=11, context=8, width=8, layers=1, heads=2)).eval()
+    ids, mask = torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([[1, 1, 1], [1, 1, 0]])
+    with torch.no_grad():
+        expected = model(ids, attention_mask=mask.bool())
+        for kind in (torch.int64, torch.float32):
+            assert torch.equal(model(ids, attention_mask=mask.to(kind)), expected)
+        with pytest.raises(InputError, match="attention_mask is of shape"):
+            model(ids, attention_mask=mask[:, :2])

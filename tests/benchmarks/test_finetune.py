@@ -10,7 +10,7 @@ from finetune import alone, compared, lines_of, section, settings_of
 from finetune_sides import answers, beginnings, encoded, minilm
 from finetune_tasks import TASKS
 
-from regard.data.examples import Tagged
+from regard.data.examples import TaggedExample
 
 LABELS = ["O", "B-loc", "I-loc"]
 
@@ -48,7 +48,7 @@ def test_words_without_tokens_shift_no_tag() -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
     words = ("we", "\u200b", "love", "Reykjavik", "\ufe0f", "today")
     tags = ("O", "O", "O", "B-loc", "O", "O")
-    found = encoded(TASKS["wnut17"], tokenizer, [Tagged(words, tags)], LABELS)
+    found = encoded(TASKS["wnut17"], tokenizer, [TaggedExample(words, tags)], LABELS)
     begun = [word for word in found.firsts[0] if word is not None]
     assert begun == [0, 2, 3, 5]
     labels = [-100 if word is None else LABELS.index(tags[word]) for word in found.firsts[0]]
@@ -56,7 +56,7 @@ def test_words_without_tokens_shift_no_tag() -> None:
     logits = np.full((1, len(labels) + 3, 3), -100.0)  # padded as the Trainer pads
     for place, word in enumerate(found.firsts[0]):
         logits[0, place, LABELS.index(tags[word]) if word is not None else 2] = 1.0
-    said = answers(TASKS["wnut17"], logits, found.firsts, [Tagged(words, tags)], LABELS)
+    said = answers(TASKS["wnut17"], logits, found.firsts, [TaggedExample(words, tags)], LABELS)
     assert said == [list(tags)]
 
 
@@ -64,7 +64,7 @@ def test_words_beyond_the_length_are_outside() -> None:
     logits = np.zeros((1, 3, 3))
     logits[0, 1, 1] = 1.0
     firsts = [[None, 0, None]]
-    examples = [Tagged(("Paris", "is", "far"))]
+    examples = [TaggedExample(("Paris", "is", "far"))]
     said = answers(TASKS["wnut17"], logits, firsts, examples, LABELS)
     assert said == [["B-loc", "O", "O"]]
 

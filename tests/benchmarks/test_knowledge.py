@@ -16,14 +16,14 @@ def test_the_answer_stands_in_the_graph_alone() -> None:
         there = [known[word] for word in record["premise"].split() if word in known]
         other = next(creature for creature in there if creature.name != asked[0])
         creature = known[asked[0]]
-        colours = [w for w in record["hypothesis"].split() if w in {c.colour for c in every}]
-        assert record["label"] == creature.colour and creature in there
-        wrong = next(colour for colour in colours if colour != creature.colour)
+        colors = [w for w in record["hypothesis"].split() if w in {c.color for c in every}]
+        assert record["label"] == creature.color and creature in there
+        wrong = next(color for color in colors if color != creature.color)
         kind = KINDS[index % len(KINDS)]
-        assert (wrong == other.colour) == (kind == "of the other" or other.colour == wrong)
+        assert (wrong == other.color) == (kind == "of the other" or other.color == wrong)
         assert (wrong == creature.fears) == (kind == "feared" or creature.fears == wrong)
-        assert kind != "any" or wrong not in (other.colour, creature.fears)
-        answers.append(colours.index(creature.colour))
+        assert kind != "any" or wrong not in (other.color, creature.fears)
+        answers.append(colors.index(creature.color))
         ids = words.encode(f"{record['premise']} {record['hypothesis']}", special=False)
         assert 1 not in ids  # every piece is known
     assert 30 < sum(answers) < 60  # neither the first nor the second is right more often

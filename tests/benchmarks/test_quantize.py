@@ -1,4 +1,4 @@
-"""Quantisation on real data: the page is made of all cells, whichever are measured now."""
+"""Quantization on real data: the page is made of all cells, whichever are measured now."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from robust import METHODS, TESTS, disturbed, judged, section, summary, with_gaps, with_typos
 
-from regard.data.examples import Labelled
+from regard.data.examples import LabeledExample
 
 TEXT = "Nobody is riding a bicycle across the crowded market of two villages"
 
@@ -38,7 +38,7 @@ def test_gaps() -> None:
 
 
 def test_labels_stay() -> None:
-    given = [Labelled(TEXT, TEXT, label="neutral")]
+    given = [LabeledExample(TEXT, TEXT, label="neutral")]
     assert disturbed(given, "clean") == given
     (made,) = disturbed(given * 2, "typos")[1:]
     assert made.label == "neutral" and made.text != made.pair

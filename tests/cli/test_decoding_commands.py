@@ -89,7 +89,9 @@ def test_generate_as_json(gpt: Path) -> None:
 
 
 def test_several_texts_are_numbered(gpt: Path) -> None:
-    shown = told("generate", gpt, "The", "--num-beams", 3, "--n-best", 2, "--max-new-tokens", 5)
+    shown = told(
+        "generate", gpt, "The", "--num-beams", 3, "--num-return-sequences", 2, "--max-new-tokens", 5
+    )
     assert "[1] " in shown and "[2] " in shown
     shown = told(
         "generate", gpt, "The", "cat", "--num-samples", 2, "--max-new-tokens", 5, "--seed", 3

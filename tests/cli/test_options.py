@@ -15,9 +15,11 @@ import pytest
 from regard.cli.main import GROUPS, main, program
 from regard.core.foreign import KEYS, NOW, WORDS, plain
 from regard.core.options import Option
+from regard.core.tables import fields_of
+from regard.decoding import DecodingOptions
 from regard.models import FAMILIES
 from regard.tasks import TASKS
-from regard.training.recipe import option_keys
+from regard.training.recipe import Recipe, option_keys
 
 CLI = Path(__file__).resolve().parents[2] / "regard" / "cli"
 LEARNING = ["--lr", "--batch-size", "--seq-len", "--epochs", "--steps", "--minutes", "--seed"]
@@ -112,7 +114,7 @@ MOVED = {
         "share=word-fraction source=insertion-rule masked=mask-model rule=mask-rule "
         "top=candidates beams=num-beams processes=jobs"
     ),
-    ("finetune", "finetune"): "recipe=config rate=lr unlabelled=unlabeled",
+    ("finetune", "finetune"): "recipe=config rate=lr unlabeled=unlabeled",
     ("test", "evaluate"): (
         "worst=show-errors beams=num-beams tokens=max-new-tokens alpha=length-penalty "
         "batch=batch-size length=seq-len"
@@ -125,7 +127,7 @@ MOVED = {
     ("generate", "generate"): (
         "tokens=max-new-tokens minimum=min-new-tokens typical=typical-p "
         "repetition=repetition-penalty no-repeat=no-repeat-ngram-size samples=num-samples "
-        "beams=num-beams best=n-best "
+        "beams=num-beams best=num-return-sequences "
         "alpha=length-penalty penalty=length-penalty-form stopping=beam-stopping"
     ),
     ("fill", "fill"): "top=candidates order=fill-order tokens=max-new-tokens",
@@ -177,7 +179,7 @@ FOREIGN = [
     ("finetune m --gradient_accumulation_steps 8", "--grad-accum"),
     ("finetune m --recipe x", "--config"),
     ("generate m text --beam 4", "--num-beams"),
-    ("generate m text --num_return_sequences 4", "--num-samples"),
+    ("generate m text --num_return_sequences 4", "--num-return-sequences"),
     ("generate m text --max_length 4", "--max-new-tokens"),
     ("evaluate m data --num_fewshot 4", "--shots"),
     ("distill m --style hinton", "--method"),
@@ -204,7 +206,8 @@ def test_every_answer_to_a_foreign_word_is_known() -> None:
     for card in FAMILIES.values():
         for config in card.sizes.values():
             known |= {plain(name) for name in config.__dataclass_fields__}
-    keys = {f"{part}." for part in ("shape", "engine", "validation", "checkpoint")}
+    known |= {plain(name) for name in fields_of(DecodingOptions)}
+    keys = {f"{part}." for part in fields_of(Recipe)}
     for word, key in KEYS.items():
         assert word == plain(word) and (key[: key.find(".") + 1] in keys or " " in key)
     for word, answers in WORDS.items():

@@ -138,7 +138,7 @@ def test_what_the_start_has_learned_stays_known(model: Path, tmp_path: Path) -> 
 def test_resumed_equals_uninterrupted(
     method: str, model: Path, pairs: Path, tmp_path: Path, stop: list[int]
 ) -> None:
-    reward = {"objective": {"reward": "share:a", "group": 3, "tokens": 4}}
+    reward = {"objective": {"reward": "share:a", "group": 3, "max_new_tokens": 4}}
     given = {
         "model": str(model), "data": str(pairs), "batch": {"size": 8, "grad_accum": 2},
         "budget": {"steps": 8}, "optimizer": {"lr": 0.01}, "validation": {"every": 3},
@@ -293,7 +293,7 @@ def test_what_is_wrong_is_named_line_by_line(model: Path, tmp_path: Path) -> Non
         (9, "wrong-type", "error"), (10, "wrong-type", "error"), (11, "too-long", "warning"),
     ]  # fmt: skip
     assert all(p["file"] == str(file) for p in found["problems"])
-    assert result.exit_code == 2 and found["examples"] == found["labelled"] == 6
+    assert result.exit_code == 2 and found["examples"] == found["labeled"] == 6
     assert call("check", file, "--task", "prefer").stdout.count("equal-replies") == 1
 
 

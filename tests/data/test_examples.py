@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from regard.core.errors import InputError, UnknownName
-from regard.data.examples import Labelled, Question
+from regard.data.examples import LabeledExample, Question
 from regard.data.problems import KINDS, FileLine, Problem, Problems
 
 
@@ -21,10 +21,10 @@ def test_places_read_like_a_compilers() -> None:
 
 
 def test_examples_are_frozen_values() -> None:
-    assert Labelled("a", None, "x") == Labelled("a", label="x")
-    assert len({Labelled("a"), Labelled("a"), Labelled("b")}) == 2
+    assert LabeledExample("a", None, "x") == LabeledExample("a", label="x")
+    assert len({LabeledExample("a"), LabeledExample("a"), LabeledExample("b")}) == 2
     with pytest.raises(FrozenInstanceError):
-        Labelled("a").text = "b"  # type: ignore[misc]
+        LabeledExample("a").text = "b"  # type: ignore[misc]
     assert not Question("q", "p").impossible
 
 

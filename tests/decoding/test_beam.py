@@ -45,7 +45,7 @@ def test_a_wide_beam_is_an_exhaustive_search(specimen: Specimen, name: str, rule
     texts = [every_text(model, prompt) for prompt in prompts]
     for alpha in (0.0, 0.6, 1.4, -0.5):
         options = {
-            "penalty": name,
+            "length_penalty_form": name,
             "length_penalty": alpha,
             "max_new_tokens": LIMIT,
             "eos_ids": [END],
@@ -110,11 +110,13 @@ def test_rules_stop_sooner_or_later() -> None:
             "num_beams": 3,
             "max_new_tokens": 16,
             "eos_ids": [2],
-            "penalty": "common",
+            "length_penalty_form": "common",
             "length_penalty": 1.5,
         }
         best = {
-            rule: generate(loaded, draw(3, seed), stopping=rule, banned=[], **options)[0][0].score
+            rule: generate(loaded, draw(3, seed), beam_stopping=rule, banned=[], **options)[0][
+                0
+            ].score
             for rule in ("certain", "estimate", "full")
         }
         assert best["certain"] >= best["estimate"] - 1e-12 >= best["full"] - 2e-12
@@ -132,12 +134,12 @@ def test_a_prompt_that_is_done_takes_no_more_results() -> None:
         "num_return_sequences": 3,
         "max_new_tokens": 16,
         "eos_ids": [2],
-        "penalty": "common",
+        "length_penalty_form": "common",
         "length_penalty": 1.5,
     }
-    together = generate(loaded, prompts, stopping="full", banned=[], **options)
+    together = generate(loaded, prompts, beam_stopping="full", banned=[], **options)
     for prompt, found in zip(prompts, together, strict=True):
-        alone = generate(loaded, prompt, stopping="full", banned=[], **options)[0]
+        alone = generate(loaded, prompt, beam_stopping="full", banned=[], **options)[0]
         assert [x.ids for x in found] == [x.ids for x in alone]
 
 

@@ -107,8 +107,8 @@ def test_beams(both: tuple[LoadedModel, Any], stopping: str, alpha: float) -> No
     ends = [END, 5, 9, 17, 23, 31]
     found = generate(
         loaded, SOURCES, max_new_tokens=12, banned=[PAD], eos_ids=ends, num_beams=4,
-         num_return_sequences=3, penalty="common",
-        length_penalty=alpha, stopping=stopping,
+         num_return_sequences=3, length_penalty_form="common",
+        length_penalty=alpha, beam_stopping=stopping,
     )  # fmt: skip
     for source, each in zip(SOURCES, found, strict=True):
         rows, scores = theirs(
@@ -137,8 +137,8 @@ def test_padded_sources_in_both(both: tuple[LoadedModel, Any], tmp_path: Path) -
     )  # fmt: skip
     mine = generate(
         loaded, SOURCES, max_new_tokens=10, banned=[PAD], eos_ids=[END], num_beams=3,
-         penalty="common", length_penalty=1.0,
-        stopping="full",
+         length_penalty_form="common", length_penalty=1.0,
+        beam_stopping="full",
     )  # fmt: skip
     begun = 1 if pair else width
     assert [x[0].ids for x in mine] == [cut(row[begun:].tolist(), [END]) for row in found]

@@ -46,10 +46,10 @@ def best(found: FilledText) -> list[str]:
 def test_blanks_are_found_and_filled(name: str) -> None:
     loaded = filler(name)
     for order in ("confident", "left", "each"):
-        found = fill(loaded, TEXTS, top=4, order=order)
+        found = fill(loaded, TEXTS, top_k=4, order=order)
         assert [len(each.blanks) for each in found] == [2, 1]
         for text, each in zip(TEXTS, found, strict=True):
-            assert close(fill(loaded, text, top=4, order=order)[0], each)
+            assert close(fill(loaded, text, top_k=4, order=order)[0], each)
             for candidates in each.blanks:
                 p = [c.probability for c in candidates]
                 assert len(p) == 4 and p == sorted(p, reverse=True) and 0 < sum(p) <= 1
@@ -102,7 +102,7 @@ def test_equal_to_transformers_bert(tmp_path: Any) -> None:
     reference = scramble(transformers.BertForMaskedLM(config))
     loaded = ours(reference, tmp_path / "bert")
     loaded.tokenizer = words
-    found = fill(loaded, TEXTS[0], top=7, order="each")[0]
+    found = fill(loaded, TEXTS[0], top_k=7, order="each")[0]
     ids = words.encode("The [MASK] sat on the [MASK].")
     p = reference(torch.tensor([ids])).logits.softmax(-1)[0]
     places = [i for i, t in enumerate(ids) if t == words.ready.token_to_id("[MASK]")]
@@ -120,7 +120,7 @@ def test_equal_to_transformers_xlnet(tmp_path: Any) -> None:
     reference = scramble(transformers.XLNetLMHeadModel(config))
     loaded = ours(reference, tmp_path / "xlnet")
     loaded.tokenizer = words
-    found = fill(loaded, TEXTS[0], top=7, order="each")[0]
+    found = fill(loaded, TEXTS[0], top_k=7, order="each")[0]
     mask = words.ready.token_to_id("<mask>")
     ids = words.encode("The<mask> sat on the<mask>.", special=False)
     ids += [words.ready.token_to_id(w) for w in ("<sep>", "<cls>")]
@@ -162,7 +162,7 @@ def test_a_list_of_pieces_knows_its_mask() -> None:
     fast = word_pieces(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat"])
     model = Specimen("bert", Bert, BERT.replace(vocab_size=9), everything).fresh()
     loaded = LoadedModel(model, Tokenizer(fast, {}))
-    found = fill(loaded, "the ___ sat", top=9)[0]
+    found = fill(loaded, "the ___ sat", top_k=9)[0]
     assert {c.text for c in found.blanks[0]} >= {"the", "cat", "##s", "[MASK]"}
     assert fast.encode("[MASK]", add_special_tokens=False).tokens != ["[MASK]"]  # left as it was
 
@@ -178,10 +178,10 @@ def writer() -> LoadedModel:
 
 def test_t5_writes_blanks() -> None:
     loaded = writer()
-    found = fill(loaded, "The <extra_id_0> sat on ___.", top=3, tokens=4)[0]
+    found = fill(loaded, "The <extra_id_0> sat on ___.", top_k=3, max_new_tokens=4)[0]
     assert len(found.blanks) == 2
-    assert found == fill(loaded, "The [MASK] sat on ______.", top=3, tokens=4)[0]
-    assert fill(loaded, "The ___", top=1)[0].blanks[0]
+    assert found == fill(loaded, "The [MASK] sat on ______.", top_k=3, max_new_tokens=4)[0]
+    assert fill(loaded, "The ___", top_k=1)[0].blanks[0]
 
 
 def test_what_t5_wrote_is_read() -> None:
@@ -216,8 +216,8 @@ def test_what_is_refused() -> None:
         fill(loaded, "the ___ " + "sat " * 100)
     with pytest.raises(UnknownName, match="did you mean 'left'"):
         fill(loaded, "___", order="lefty")
-    with pytest.raises(ConfigError, match="top is 0"):
-        fill(loaded, "___", top=0)
+    with pytest.raises(ConfigError, match="top_k is 0"):
+        fill(loaded, "___", top_k=0)
     with pytest.raises(InputError, match="GPT: it goes on with a text"):
         fill(talking(), "The ___")
     with pytest.raises(InputError, match="no masked head"):

@@ -48,7 +48,12 @@ def test_log_probabilities_are_the_models(specimen: Specimen) -> None:
     drawn = {"num_samples": 3, "top_k": 9, "temperature": 0.7, "repetition_penalty": 1.3, "seed": 5}
     for options in (
         drawn,
-        {"num_beams": 3, "num_return_sequences": 3, "penalty": "common", "length_penalty": 0.0},
+        {
+            "num_beams": 3,
+            "num_return_sequences": 3,
+            "length_penalty_form": "common",
+            "length_penalty": 0.0,
+        },
     ):
         for found in generate(
             LoadedModel(model), PROMPTS[1], max_new_tokens=12, eos_ids=[4], **options
@@ -85,7 +90,7 @@ def test_draws_are_of_seed_prompt_sample_and_step() -> None:
         found = generate(loaded, PROMPTS, max_new_tokens=10, temperature=2.0, **options)
         return [x.ids for each in found for x in each]
 
-    assert ids(seed=1) == ids(seed=1) == ids(seed=1, batch=1) == ids(seed=1, batch=3)
+    assert ids(seed=1) == ids(seed=1) == ids(seed=1, batch_size=1) == ids(seed=1, batch_size=3)
     assert ids(seed=1) != ids(seed=2)
     assert ids(seed=1, num_samples=3)[::3] == ids(seed=1)
     many = ids(seed=1, num_samples=3)

@@ -48,7 +48,7 @@ def config(**changes: Any) -> hf.BertConfig:
     return hf.BertConfig(**fields | changes)
 
 
-def labelled(kind: Any) -> hf.BertConfig:
+def labeled(kind: Any) -> hf.BertConfig:
     return config(num_labels=2 if kind is hf.BertForQuestionAnswering else 5)
 
 
@@ -81,7 +81,7 @@ def our_answers(
 @pytest.mark.parametrize("kind", HEADS, ids=lambda kind: kind.__name__)
 @torch.no_grad()
 def test_every_head_there_and_back(kind: Any, tmp_path: Path) -> None:
-    reference = scramble(kind(labelled(kind)))
+    reference = scramble(kind(labeled(kind)))
     opened = ours(reference, tmp_path / "theirs")
     tokens, segments = words(97, 3, 11), words(3, 3, 11, seed=2)
     with layers(inner(reference).encoder.layer) as expected:
@@ -103,7 +103,7 @@ def test_every_head_there_and_back(kind: Any, tmp_path: Path) -> None:
 @torch.no_grad()
 def test_padding_on_either_side(kind: Any, side: str, tmp_path: Path) -> None:
     """The reference pools row 0, padding or not: summaries are compared with the text alone."""
-    reference = scramble(kind(labelled(kind)))
+    reference = scramble(kind(labeled(kind)))
     model = ours(reference, tmp_path).model
     attention_mask = marks(LENGTHS, side)
     tokens, segments = words(97, *attention_mask.shape), words(3, *attention_mask.shape, seed=2)

@@ -9,7 +9,7 @@ import torch
 
 from regard.api import load
 from regard.core.seeding import keyed
-from regard.data.examples import Labelled
+from regard.data.examples import LabeledExample
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.tasks import inference
@@ -40,7 +40,7 @@ def test_batches_at_once_say_what_one_says(
     save(model_of(family, {"classify": 3}), tmp_path, TOKENIZER)
     dice = keyed("texts")
     texts = [" ".join(dice.choice(WORDS[:12], 1 + n % 14)) for n in range(60)]
-    examples = [Labelled(text) for text in texts]
+    examples = [LabeledExample(text) for text in texts]
     alone = [Predictor(load(tmp_path))([example])[0] for example in examples]
     monkeypatch.setattr(inference, "FEW", 48)
     before = torch.get_num_threads()

@@ -19,7 +19,7 @@ from regard.data.examples import (
     AnswerSpan,
     DialogueExample,
     Example,
-    Labelled,
+    LabeledExample,
     MultipleChoice,
     Question,
     TextPair,
@@ -40,14 +40,14 @@ from tests.laws.zoo import ZOO
 # -- shots
 
 
-def labelled(count: int, classes: int = 2) -> list[Example]:
-    return [Labelled(f"text {i}", None, f"c{i % classes}", id=str(i)) for i in range(count)]
+def labeled(count: int, classes: int = 2) -> list[Example]:
+    return [LabeledExample(f"text {i}", None, f"c{i % classes}", id=str(i)) for i in range(count)]
 
 
 @pytest.mark.parametrize("draw", ["uniform", "balanced"])
 @pytest.mark.parametrize("fixed", [False, True])
 def test_shots_are_drawn_by_the_seed_and_never_the_example_itself(draw: str, fixed: bool) -> None:
-    pool = labelled(12)
+    pool = labeled(12)
     shots = DemonstrationPool(pool, 4, draw, fixed, seed=3)
     found = [shots.of(i, example) for i, example in enumerate(pool)]
     again = DemonstrationPool(pool, 4, draw, fixed, seed=3)
@@ -66,7 +66,7 @@ def test_shots_are_drawn_by_the_seed_and_never_the_example_itself(draw: str, fix
 
 
 def test_a_balanced_draw_has_as_many_of_each_class() -> None:
-    pool = [Labelled(f"t{i}", None, "rare" if i < 3 else "often") for i in range(40)]
+    pool = [LabeledExample(f"t{i}", None, "rare" if i < 3 else "often") for i in range(40)]
     shots, uniform = DemonstrationPool(pool, 4, "balanced"), DemonstrationPool(pool, 4)
     for i in range(40):
         assert Counter(shot.label for shot in shots.of(i, pool[i])) == {"rare": 2, "often": 2}  # type: ignore[union-attr]
@@ -77,7 +77,11 @@ def test_a_balanced_draw_has_as_many_of_each_class() -> None:
 
 
 def test_the_same_text_is_never_a_shot_whatever_its_label() -> None:
-    pool = [Labelled("same", None, "a"), Labelled("same", None, "b"), Labelled("other", None, "b")]
+    pool = [
+        LabeledExample("same", None, "a"),
+        LabeledExample("same", None, "b"),
+        LabeledExample("other", None, "b"),
+    ]
     assert [s.text for s in DemonstrationPool(pool, 1).of(0, pool[0])] == ["other"]  # type: ignore[union-attr]
     pairs = [TextPair("cat", "chat"), TextPair("cat", "minou"), TextPair("dog", "chien")]
     assert DemonstrationPool(pairs, 1).of(1, pairs[1]) == [pairs[2]]
@@ -91,16 +95,16 @@ def test_the_same_text_is_never_a_shot_whatever_its_label() -> None:
         DemonstrationPool(pool, 2).of(0, pool[0])
     with pytest.raises(ConfigError, match="no classes"):
         DemonstrationPool(pairs, 1, "balanced")
-    assert DemonstrationPool([*pool, Labelled("bare")], 2).of(0, Labelled("new")) != []
+    assert DemonstrationPool([*pool, LabeledExample("bare")], 2).of(0, LabeledExample("new")) != []
     with pytest.raises(InputError, match="there are 2"):  # what has no label shows nothing
-        DemonstrationPool([*pool, Labelled("bare")], 3).of(0, Labelled("new"))
+        DemonstrationPool([*pool, LabeledExample("bare")], 3).of(0, LabeledExample("new"))
 
 
 def test_shots_come_from_another_file_if_asked() -> None:
-    pool = [Labelled(f"pool {i}", None, f"c{i % 2}", id=f"p{i}") for i in range(6)]
-    found = evaluate(talking(context=256), labelled(4), "classify", pool=pool, shots=2)
+    pool = [LabeledExample(f"pool {i}", None, f"c{i % 2}", id=f"p{i}") for i in range(6)]
+    found = evaluate(talking(context=256), labeled(4), "classify", pool=pool, shots=2)
     assert {shot for row in found["predictions"] for shot in row["shots"]} <= {e.id for e in pool}
-    alone = evaluate(talking(context=256), labelled(4), "classify", shots=2)
+    alone = evaluate(talking(context=256), labeled(4), "classify", shots=2)
     for row in alone["predictions"]:
         assert row["id"] not in row["shots"] and len(row["shots"]) == 2
 
@@ -110,7 +114,10 @@ def test_shots_come_from_another_file_if_asked() -> None:
 
 def test_the_four_scores_by_hand() -> None:
     loaded = talking("bytes-bpe", context=128)
-    examples = [Labelled("the cat sat", None, "pos"), Labelled("the dog did not", None, "neg")]
+    examples = [
+        LabeledExample("the cat sat", None, "pos"),
+        LabeledExample("the dog did not", None, "neg"),
+    ]
     words = {"neg": "dog", "pos": "the cat"}
     found = evaluate(loaded, examples, "classify", labels=words, score="calibrated")
     for row, example in zip(found["predictions"], examples, strict=True):
@@ -135,7 +142,10 @@ def test_the_four_scores_by_hand() -> None:
 def test_contextual_calibration_by_hand() -> None:
     """p / p(blank) of probabilities among the labels, the mean of several blanks."""
     loaded = talking("bytes-bpe", context=128)
-    examples = [Labelled("the cat", None, "pos", id="0"), Labelled("dog", None, "neg", id="1")]
+    examples = [
+        LabeledExample("the cat", None, "pos", id="0"),
+        LabeledExample("dog", None, "neg", id="1"),
+    ]
     found = evaluate(loaded, examples, "classify", shots=1, blank=("N/A", "x"))
     form = "{}\nQuestion: neg or pos?\nAnswer:"
 
@@ -172,7 +182,7 @@ def test_choices_may_be_of_different_number() -> None:
 
 
 def test_baselines_and_intervals() -> None:
-    examples = [Labelled(f"t {i}", None, "a" if i < 7 else "b") for i in range(10)]
+    examples = [LabeledExample(f"t {i}", None, "a" if i < 7 else "b") for i in range(10)]
     words = {"a": "cat", "b": "naïve café"}  # raw prefers the short one, byte the long one
     found = evaluate(talking(context=128), examples, "classify", labels=words, resamples=50)
     assert found["most_frequent"] == {"label": "a", "accuracy": 0.7}
@@ -196,7 +206,7 @@ def test_baselines_and_intervals() -> None:
 
 
 def test_shots_that_do_not_fit_are_left_out_from_the_front() -> None:
-    examples = labelled(6)
+    examples = labeled(6)
     loaded = talking("bytes-bpe", context=90)
     found = evaluate(loaded, examples, "classify", shots=4)
     free = evaluate(talking("bytes-bpe", context=512), examples, "classify", shots=4)
@@ -215,12 +225,12 @@ def test_shots_that_do_not_fit_are_left_out_from_the_front() -> None:
 
 def test_an_open_answer_leaves_room_for_itself() -> None:
     pairs: list[Example] = [TextPair(f"the cat {i}", f"die Katze {i}", id=str(i)) for i in range(5)]
-    found = evaluate(talking(context=48), pairs, "translate", shots=3, tokens=8)
+    found = evaluate(talking(context=48), pairs, "translate", shots=3, max_new_tokens=8)
     assert found["dropped_shots"] > 0 and found["cut"] == 0
-    found = evaluate(talking(context=12), pairs, "translate", shots=1, tokens=8)
+    found = evaluate(talking(context=12), pairs, "translate", shots=1, max_new_tokens=8)
     assert found["cut"] == 5
     with pytest.raises(ConfigError, match="leaves no room"):
-        evaluate(talking(context=12), pairs, "translate", tokens=12)
+        evaluate(talking(context=12), pairs, "translate", max_new_tokens=12)
 
 
 # -- a model that must be right
@@ -235,7 +245,7 @@ REASONS = {
 
 
 def reviews() -> list[Example]:
-    return [Labelled(f"a {w} film", None, label, id=w) for w, label in WORTH.items()]
+    return [LabeledExample(f"a {w} film", None, label, id=w) for w, label in WORTH.items()]
 
 
 def pairs() -> list[Example]:
@@ -297,10 +307,10 @@ def test_a_model_that_knows_the_answers_is_right() -> None:
 
 
 def test_open_answers_end_at_the_line() -> None:
-    found = evaluate(taught(), pairs(), "translate", tokens=8)
+    found = evaluate(taught(), pairs(), "translate", max_new_tokens=8)
     assert [row["predicted"] for row in found["predictions"]] == list(FRENCH.values())
     assert found["figures"]["chrf"] == pytest.approx(100.0) and "by_score" not in found
-    found = evaluate(taught(), questions(), "answer", tokens=12)
+    found = evaluate(taught(), questions(), "answer", max_new_tokens=12)
     assert [row["predicted"] for row in found["predictions"]] == ["Tom", ""]
     assert found["figures"]["exact_match"] == 1.0
 
@@ -308,10 +318,10 @@ def test_open_answers_end_at_the_line() -> None:
 def test_the_language_of_answers_is_seen_by_their_letters() -> None:
     chinese: list[Example] = [TextPair("cat", "一只猫"), TextPair("dog", "一条狗")]
     for given, wanted in (({}, "zh"), ({"language": "en"}, "en"), ({"language": "zh-CN"}, "zh-CN")):
-        found = evaluate(taught(), chinese, "translate", tokens=4, **given)
+        found = evaluate(taught(), chinese, "translate", max_new_tokens=4, **given)
         cut = "tok:13a" if wanted == "en" else "tok:zh"
         assert found["language"] == wanted and cut in found["signatures"]["bleu"]
-    assert evaluate(taught(), pairs(), "translate", tokens=4)["language"] == "en"
+    assert evaluate(taught(), pairs(), "translate", max_new_tokens=4)["language"] == "en"
     assert "language" not in evaluate(taught(), reviews(), "classify")
     with pytest.raises(ConfigError, match="'chinese', which is no code"):
         evaluate(taught(), chinese, "translate", language="chinese")
@@ -343,7 +353,7 @@ def test_a_decoder_is_asked_for_the_answer_and_its_end(name: str) -> None:
         before = words.encode(source, special=True)
         ask = LikelihoodRequest((*before, *[end][: before[-1] != end]), target)
         assert row["scores"]["raw"][label] == pytest.approx(sum(directly(loaded, ask)), abs=1e-8)
-    assert evaluate(loaded, pairs(), "translate", tokens=4)["examples"] == 4
+    assert evaluate(loaded, pairs(), "translate", max_new_tokens=4)["examples"] == 4
 
 
 # -- the command

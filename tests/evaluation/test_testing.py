@@ -12,7 +12,7 @@ import torch
 from regard.api import load
 from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
 from regard.data.corpus import Corpus
-from regard.data.examples import Labelled, Question, Tagged
+from regard.data.examples import LabeledExample, Question, TaggedExample
 from regard.evaluation.language_modeling import limited
 from regard.evaluation.predictors import learners, predictor_for
 from regard.evaluation.test import Plan, examine
@@ -159,7 +159,7 @@ def test_two_runs_are_compared_on_the_same_examples(world, tested, tmp_path):
     report, ours = tested("reviewer", "classify", against=world.run("beginner"))
     found = report["comparison"]
     theirs = [one.value for one in predictor_for(load(world.run("beginner")))(
-        [Labelled(row["text"]) for row in ours]
+        [LabeledExample(row["text"]) for row in ours]
     )]  # fmt: skip
     assert found["names"] == ["beginner", "reviewer"]
     assert found["differing"] == sum(a["predicted"] != b for a, b in zip(ours, theirs, strict=True))
@@ -388,9 +388,13 @@ def test_the_language_is_seen_by_its_letters():
 
 
 def test_unseen_labels():
-    seen = [Labelled("a", label="x"), Labelled("b", label="y"), Labelled("c", label="y")]
+    seen = [
+        LabeledExample("a", label="x"),
+        LabeledExample("b", label="y"),
+        LabeledExample("c", label="y"),
+    ]
     assert (
         task("classify").unseen(seen, ["x"]) == {"y": 2} and task("classify").unseen(seen, []) == {}
     )
-    tagged = [Tagged(("a", "b", "c"), ("B-p", "I-p", "B-q"))]
+    tagged = [TaggedExample(("a", "b", "c"), ("B-p", "I-p", "B-q"))]
     assert task("tag").unseen(tagged, ["O", "B-p", "I-p"]) == {"q": 1}

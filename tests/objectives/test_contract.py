@@ -94,8 +94,8 @@ CASES = {
         learning={"length": 16},
         refused=(
             ({"evaluation_length": 0}, "evaluation_length"),
-            ({"evaluation_memory": -1}, "evaluation_memory"),
-            ({"evaluation_clamp": -1}, "evaluation_clamp"),
+            ({"evaluation_mem_len": -1}, "evaluation_mem_len"),
+            ({"evaluation_clamp_len": -1}, "evaluation_clamp_len"),
         ),
     ),
     "prefix": Case(

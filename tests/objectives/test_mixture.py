@@ -58,7 +58,7 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def span_pairs(tasks: Path, share: float = 0.25) -> list[dict[str, Any]]:
-    """Raw text and labelled tasks as text: mixed pre-training."""
+    """Raw text and labeled tasks as text: mixed pre-training."""
     return [
         {"name": "text", "objective": "span", "share": 1 - share, "length": 16},
         {

@@ -79,7 +79,7 @@ def test_with_a_long_memory_segments_are_one_long_pass(
 ) -> None:
     """One stream, everything remembered: the guesses are those of a single pass."""
     model = tiny(family, dtype=torch.float64).eval()
-    memory = {} if family == "lstm" else {"evaluation_memory": 10_000}
+    memory = {} if family == "lstm" else {"evaluation_mem_len": 10_000}
     objective = make(Recurrent, corpus, length=length, batch=1, learning=False, **memory)
     whole = make(CausalObjective, corpus, length=len(corpus), batch=1, learning=False)
     found, wanted = nats(objective, model), float(totals(whole, model).sums["causal"])
@@ -90,18 +90,18 @@ def test_memory_matters_and_is_given_back(corpus: Corpus) -> None:
     model = tiny("transformer-xl").eval()
     own = model.config
     found = {
-        memory: nats(make(Recurrent, corpus, learning=False, evaluation_memory=memory), model)
+        memory: nats(make(Recurrent, corpus, learning=False, evaluation_mem_len=memory), model)
         for memory in (None, 0, 8, 50)
     }
     assert model.config is own
     assert found[None] == found[8], "8 is its own"
     assert len({found[0], found[8], found[50]}) == 3
     none = make(CausalObjective, corpus, learning=False, documents="packed")
-    streams = make(Recurrent, corpus, batch=1, learning=False, evaluation_memory=0)
+    streams = make(Recurrent, corpus, batch=1, learning=False, evaluation_mem_len=0)
     assert nats(streams, model) == pytest.approx(float(totals(none, model).sums["causal"]))
-    clamped = make(Recurrent, corpus, learning=False, evaluation_memory=50, evaluation_clamp=3)
+    clamped = make(Recurrent, corpus, learning=False, evaluation_mem_len=50, evaluation_clamp_len=3)
     assert nats(clamped, model) != found[50]
-    learning = make(Recurrent, corpus, evaluation_memory=0)
+    learning = make(Recurrent, corpus, evaluation_mem_len=0)
     state = learning.begin(model, 4)
     learning.loss(model, learning.collate([learning.get(n) for n in range(4)]), state)
     assert state.hidden[0].size(1) == 8, "options of validation change nothing in learning"
@@ -160,4 +160,4 @@ def test_refusals(corpus: Corpus) -> None:
         with pytest.raises(ConfigError, match=words):
             objective.check(tiny("xlnet", **wrong))
     with pytest.raises(ConfigError, match="LSTM has no mem_len"):
-        make(Recurrent, corpus, evaluation_memory=3).check(tiny("lstm"))
+        make(Recurrent, corpus, evaluation_mem_len=3).check(tiny("lstm"))

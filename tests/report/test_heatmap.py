@@ -39,7 +39,7 @@ def test_the_title_and_the_labels_are_there() -> None:
     assert {"<s>", "你好", "&", "мир", "a < b"} <= set(texts)
 
 
-def test_a_page_of_either_colour() -> None:
+def test_a_page_of_either_color() -> None:
     assert "prefers-color-scheme: dark" in heat_map(WEIGHTS, ["a", "b"], ["a", "b"])
 
 

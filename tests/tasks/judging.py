@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from regard.core.seeding import keyed, seed_torch
-from regard.data.examples import Example, Labelled
+from regard.data.examples import Example, LabeledExample
 from regard.data.tokenizer import Tokenizer
 from regard.objectives.base import Batch, Loss
 from regard.tasks.corpus import TaskCorpus
-from regard.tasks.labelled import LabelledObjective
+from regard.tasks.labeled import LabeledObjective
 from regard.training.train_module import moved
 from tests.tasks.tuning import STILL, of_words, tiny
 from tests.tasks.tuning import write as write
@@ -71,7 +71,7 @@ def model_of(
     return made.to(dtype).eval()
 
 
-def batch_of(objective: LabelledObjective, places: Sequence[int] | None = None) -> Batch:
+def batch_of(objective: LabeledObjective, places: Sequence[int] | None = None) -> Batch:
     """In double precision, as the models that it is compared with."""
     chosen = range(len(objective)) if places is None else places
     batch = objective.collate([objective.sample(0, i) for i in chosen])
@@ -108,11 +108,11 @@ def some_words(count: int, *key: int | str, among: str = "c d e f g h i j k l") 
     return " ".join(keyed(*key).choice(among.split(), count))
 
 
-def deciding(count: int, seed: int) -> list[Labelled]:
+def deciding(count: int, seed: int) -> list[LabeledExample]:
     """One word of a text, "a" or "b", decides."""
     made = []
     for i in range(count):
         words = some_words(2 + i % 5, "text", seed, i).split()
         words.insert(i % len(words), "ab"[i % 2])
-        made.append(Labelled(" ".join(words), label=["first", "second"][i % 2]))
+        made.append(LabeledExample(" ".join(words), label=["first", "second"][i % 2]))
     return made

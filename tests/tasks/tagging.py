@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from regard.core.seeding import keyed
-from regard.data.examples import Tagged
+from regard.data.examples import TaggedExample
 from regard.data.special_tokens import completed, special_of
 from regard.data.tags import labels, write
 from regard.data.tokenizer import Tokenizer, word_pieces
@@ -44,12 +44,12 @@ def model(family: str, classes: int = len(KINDS), **changes: Any) -> Any:
     return made
 
 
-def tagged(words: str, tags: str | None = None) -> Tagged:
-    return Tagged(tuple(words.split()), None if tags is None else tuple(tags.split()))
+def tagged(words: str, tags: str | None = None) -> TaggedExample:
+    return TaggedExample(tuple(words.split()), None if tags is None else tuple(tags.split()))
 
 
 def objective(
-    examples: list[Tagged],
+    examples: list[TaggedExample],
     tokenizer: Tokenizer,
     family: str = "bert",
     *,
@@ -68,7 +68,7 @@ def whole(made: Tag) -> Any:
     return made.collate([made.sample(0, i) for i in range(len(made))])
 
 
-def sentences(count: int, seed: int = 0) -> list[Tagged]:
+def sentences(count: int, seed: int = 0) -> list[TaggedExample]:
     """Names are persons, one in a row; places are places, and so are the two words of new york."""
     made = []
     for index in range(count):
@@ -81,11 +81,11 @@ def sentences(count: int, seed: int = 0) -> list[Tagged]:
             if part:
                 found.append((part, len(words), len(words) + len(new)))
             words += new
-        made.append(Tagged(tuple(words), tuple(write(found, len(words)))))
+        made.append(TaggedExample(tuple(words), tuple(write(found, len(words)))))
     return made
 
 
-def conll(path: Path, examples: list[Tagged]) -> Path:
+def conll(path: Path, examples: list[TaggedExample]) -> Path:
     blocks = [
         "\n".join(f"{word}\t{tag}" for word, tag in zip(e.words, e.tags or (), strict=True))
         for e in examples

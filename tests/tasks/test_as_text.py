@@ -20,7 +20,7 @@ from regard.data.corpus import Corpus
 from regard.data.examples import (
     AnswerSpan,
     DialogueExample,
-    Labelled,
+    LabeledExample,
     MultipleChoice,
     Question,
     TextPair,
@@ -151,11 +151,11 @@ def test_the_forms_of_t5() -> None:
     """As in the preprocessors of T5's authors, and in Raffel et al. 2019, appendix D."""
     forms: dict[str, tuple[str, str, Any, str]] = {
         "stsb sentence1: A. sentence2: B.": (
-            "similar", "stsb ", Labelled("A.", "B.", 3.25), "3.2"),
+            "similar", "stsb ", LabeledExample("A.", "B.", 3.25), "3.2"),
         "mnli hypothesis: B. premise: A.": (
-            "entail", "mnli ", Labelled("A.", "B.", "neutral"), "neutral"),
-        "classify text: A.": ("classify", "classify ", Labelled("A.", label="pos"), "pos"),
-        "text: A. pair: B.": ("classify", "", Labelled("A.", "B.", "pos"), "pos"),
+            "entail", "mnli ", LabeledExample("A.", "B.", "neutral"), "neutral"),
+        "classify text: A.": ("classify", "classify ", LabeledExample("A.", label="pos"), "pos"),
+        "text: A. pair: B.": ("classify", "", LabeledExample("A.", "B.", "pos"), "pos"),
         "question: Who? context: A passage.": (
             "answer", "", Question("Who?", "A passage.", (AnswerSpan("A", 0),)), "A"),
         "question: Why? context: A passage.": (
@@ -176,7 +176,7 @@ def test_the_forms_of_t5() -> None:
     ("value", "text"), [(0.0, "0.0"), (5.0, "5.0"), (3.849, "3.8"), (4.95, "5.0"), (-0.01, "0.0")]
 )
 def test_scores_are_rounded_to_fifths(value: float, text: str) -> None:
-    assert task_named("similar").target(Labelled("a", "b", value)) == text
+    assert task_named("similar").target(LabeledExample("a", "b", value)) == text
 
 
 def meant(task: str, example: Any, word: str | None, text: str, labels: Any = ()) -> Any:
@@ -188,16 +188,17 @@ def test_what_is_written_means_something_or_stays_as_it_is() -> None:
     assert meant("choose", two, "choice2", "choice2") == 1
     assert meant("choose", two, "choice3", "choice3") == "choice3"
     assert meant("choose", two, None, "nonsense") == "nonsense"
-    assert meant("similar", Labelled("a", "b"), None, "3. 8") == 3.8
-    assert math.isnan(meant("similar", Labelled("a", "b"), None, "inf"))
-    assert math.isnan(meant("similar", Labelled("a", "b"), None, "many"))
-    assert meant("similar", Labelled("a", "b"), "1", "1", ["0", "1"]) == "1"
+    assert meant("similar", LabeledExample("a", "b"), None, "3. 8") == 3.8
+    assert math.isnan(meant("similar", LabeledExample("a", "b"), None, "inf"))
+    assert math.isnan(meant("similar", LabeledExample("a", "b"), None, "many"))
+    assert meant("similar", LabeledExample("a", "b"), "1", "1", ["0", "1"]) == "1"
     assert meant("answer", Question("q", "p"), "no answer", "no answer") == ""
-    assert meant("classify", Labelled("t"), None, "b", ["a"]) == "b"
+    assert meant("classify", LabeledExample("t"), None, "b", ["a"]) == "b"
 
 
 @pytest.mark.parametrize(
-    "example", [Labelled("a"), Question("q", "p"), MultipleChoice("p", ("a", "b")), TextPair("a")]
+    "example",
+    [LabeledExample("a"), Question("q", "p"), MultipleChoice("p", ("a", "b")), TextPair("a")],
 )
 def test_an_example_without_target_is_refused(example: Any) -> None:
     with pytest.raises(InputError, match="nothing can be learned"):
@@ -313,7 +314,7 @@ def test_classes_are_written(family: str, home: Path, tmp_path: Path) -> None:
     }  # fmt: skip
     assert (f"{prefix}text : red |", "good |") in texts_of(run)
     ask = TextPredictor(load(run))
-    found = ask([Labelled(str(e["text"])) for e in examples])
+    found = ask([LabeledExample(str(e["text"])) for e in examples])
     assert [each.value for each in found] == [e["label"] for e in examples]
     assert all(0.0 < each.score <= 1.0 for each in found if each.score is not None)
     assert found[0].score is not None
@@ -510,7 +511,7 @@ def test_published_models_are_told_what_to_do(home: Path) -> None:
 def test_no_more_are_written_at_a_time_than_asked_for(home: Path, monkeypatch: Any) -> None:
     examples = [TextPair(text) for text in SENTENCES]
     whole = TextPredictor(load(model(home, "transformer")), max_new_tokens=3)
-    few = TextPredictor(load(model(home, "transformer")), max_new_tokens=3, batch=5)
+    few = TextPredictor(load(model(home, "transformer")), max_new_tokens=3, batch_size=5)
     sizes: list[int] = []
 
     def counted(prompts: Any, numbers: Any, run: Any = few.decoder.run) -> Any:

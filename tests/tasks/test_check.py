@@ -41,7 +41,7 @@ def test_summary(good: Path) -> None:
     report = check(good, "classify")
     assert report.ok
     summary = report.summary
-    assert summary["examples"] == summary["labelled"] == 3
+    assert summary["examples"] == summary["labeled"] == 3
     assert summary["labels"] == {"pos": 2, "neg": 1}
     assert summary["fields"] == {str(good): {"text": "text", "label": "label"}}
     assert summary["lengths"]["text"] == {

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import Special
-from regard.data.examples import Labelled
+from regard.data.examples import LabeledExample
 from regard.data.input_formats import bare, framed
 from regard.data.problems import FileLine
 from regard.formats.directory import save
@@ -43,9 +43,13 @@ from tests.tasks.judging import (
 
 transformers.logging.set_verbosity_error()
 
-SINGLE = [Labelled("a b", label="no"), Labelled("c", label="yes"), Labelled("d e f", label="no")]
-PAIRS = [Labelled("a b", "c", label="no"), Labelled("d", "e f g h", label="yes")]
-HIGH = Labelled("a", "b", "high", FileLine("x.tsv", 3))  # no number
+SINGLE = [
+    LabeledExample("a b", label="no"),
+    LabeledExample("c", label="yes"),
+    LabeledExample("d e f", label="no"),
+]
+PAIRS = [LabeledExample("a b", "c", label="no"), LabeledExample("d", "e f g h", label="yes")]
+HIGH = LabeledExample("a", "b", "high", FileLine("x.tsv", 3))  # no number
 ABLE = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -58,7 +62,7 @@ def pairs(family: str) -> Any:
 
 
 def scored(*rows: tuple[str, str, float | None], split: str = "train") -> Any:
-    return examples("similar", [Labelled(a, b, label) for a, b, label in rows], (), split)
+    return examples("similar", [LabeledExample(a, b, label) for a, b, label in rows], (), split)
 
 
 # --- frames -----------------------------------------------------------------------------------
@@ -123,7 +127,7 @@ def test_the_longer_text_is_cut_first(first: int, second: int, length: int) -> N
 
 
 def test_an_empty_text_is_only_marks() -> None:
-    texts = [Labelled("", label="no"), Labelled("", "", label="yes")]
+    texts = [LabeledExample("", label="no"), LabeledExample("", "", label="yes")]
     for family in FAMILIES:
         made = build(Classify, family, examples("classify", texts, ["no", "yes"]))
         assert len(made.sample(0, 0)["tokens"]) == 2
@@ -134,7 +138,7 @@ def test_an_empty_text_is_only_marks() -> None:
 
 
 def test_what_is_cut_is_said_once() -> None:
-    long = [Labelled("a b c d e f g h", label="no"), Labelled("a", label="yes")]
+    long = [LabeledExample("a b c d e f g h", label="no"), LabeledExample("a", label="yes")]
     made = build(Classify, "bert", examples("classify", long, ["no", "yes"]), length=6)
     assert made.note == (
         "1 of 2 texts of the train data have more than 6 tokens and were cut"
@@ -145,7 +149,7 @@ def test_what_is_cut_is_said_once() -> None:
 
 def test_a_step_is_hardly_padded() -> None:
     """Texts of 1 to 40 words: less than a twentieth."""
-    texts = [Labelled(some_words(1 + i * 7 % 40, "n", i), label="no") for i in range(800)]
+    texts = [LabeledExample(some_words(1 + i * 7 % 40, "n", i), label="no") for i in range(800)]
     made = build(Classify, "bert", examples("classify", texts, ["no", "yes"]), length=64)
     steps = [[made.get(i + k) for k in range(8)] for i in range(0, 800, 8)]
     attention_mask = torch.cat([made.collate(step)["attention_mask"].flatten() for step in steps])
@@ -170,7 +174,7 @@ def test_a_sample_is_a_function_of_its_key() -> None:
 
 def test_the_first_samples_of_a_validation_are_like_the_others() -> None:
     """Where only so many of them are measured, these are not the shortest."""
-    texts = [Labelled(some_words(1 + i % 20, "v", i), label="no") for i in range(400)]
+    texts = [LabeledExample(some_words(1 + i % 20, "v", i), label="no") for i in range(400)]
     made = build(Classify, "bert", examples("classify", texts, ["no", "yes"], "valid"), length=64)
     order = made.order(0)
     assert sorted(order) == list(range(400)) and order is made.order(3)
@@ -227,7 +231,7 @@ def test_padding_and_company_change_nothing(family: str) -> None:
 def test_balanced_classes_count_alike_in_sum() -> None:
     from sklearn.utils.class_weight import compute_class_weight
 
-    texts = [Labelled("a", label=x) for x in ("x", "x", "x", "y", "z", "z")]
+    texts = [LabeledExample("a", label=x) for x in ("x", "x", "x", "y", "z", "z")]
     made = build(Classify, "bert", examples("classify", texts, ["x", "y", "z"]), weights="balanced")
     wanted = compute_class_weight("balanced", classes=np.arange(3), y=made.gold)
     assert np.allclose(made.shares, wanted) and made.shares[made.gold].sum() == pytest.approx(6)
@@ -241,7 +245,7 @@ def test_balanced_classes_count_alike_in_sum() -> None:
 
 
 def test_labels_that_are_not_known_do_not_count() -> None:
-    held = examples("classify", [*SINGLE, Labelled("a")], ["no", "yes"], "test")
+    held = examples("classify", [*SINGLE, LabeledExample("a")], ["no", "yes"], "test")
     made = build(Classify, "bert", held)
     assert made.counts(batch_of(made)) == {"classify": 3.0}
     with torch.no_grad():
@@ -391,10 +395,11 @@ def test_it_learns(family: str) -> None:
 def test_it_learns_which_text_is_the_second(family: str) -> None:
     """Both have a word that could decide; only that of the second does."""
 
-    def pairs(count: int, seed: int) -> list[Labelled]:
+    def pairs(count: int, seed: int) -> list[LabeledExample]:
         sides = [("ab"[i // 2 % 2], "ab"[i % 2]) for i in range(count)]
         return [
-            Labelled(f"{some_words(1, 'l', seed, i)} {a}", f"{some_words(1, 'r', seed, i)} {b}",
+            LabeledExample(f"{some_words(1, 'l', seed, i)} {a}",
+             f"{some_words(1, 'r', seed, i)} {b}",
                      label="yes" if b == "a" else "no")
             for i, (a, b) in enumerate(sides)
         ]  # fmt: skip
@@ -438,7 +443,8 @@ def test_it_learns_a_score(family: str) -> None:
         (lambda: single("bert", length=2), ConfigError, "no room for text"),
         (lambda: single("bert", auxiliary=0.5), ConfigError, "bert is no language model"),
         (lambda: single("gpt", auxiliary=-1), ConfigError, "auxiliary is -1"),
-        (lambda: build(Classify, "bert", examples("classify", [Labelled("a")], ["n"], "valid")),
+        (lambda: build(Classify, "bert", examples("classify", [LabeledExample("a")], ["n"],
+         "valid")),
          InputError, "none of the examples of the valid data has a label"),
         (lambda: build(Classify, "bert", examples("similar", [HIGH])), ConfigError,
          r"x\.tsv:3: 'high' is no number"),

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from regard.api import load
-from regard.data.examples import Labelled
+from regard.data.examples import LabeledExample
 from regard.data.special_tokens import special_of
 from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
@@ -85,7 +85,7 @@ def test_a_gpt_that_never_saw_marks(task: str, norm: str, tmp_path: Path) -> Non
     assert loaded.config.vocab_size == len(loaded.tokenizer) == len(plain) + 3
     assert loaded.source["pad_token_id"] == special.end
 
-    texts = [Labelled("c a d", "a" if task == "similar" else None)]
+    texts = [LabeledExample("c a d", "a" if task == "similar" else None)]
     answer = Predictor(loaded)(texts)[0]
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
     their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "run")
@@ -109,7 +109,7 @@ def test_a_gpt_of_others_is_read_as_they_do(tmp_path: Path) -> None:
     save(model, tmp_path, plain)
     loaded = load(tmp_path)
     theirs = transformers.GPT2ForSequenceClassification.from_pretrained(tmp_path).eval()
-    texts = [Labelled("c a d"), Labelled("a"), Labelled("c", "d e")]
+    texts = [LabeledExample("c a d"), LabeledExample("a"), LabeledExample("c", "d e")]
     for example, answer in zip(texts, Predictor(loaded)(texts), strict=True):
         text = " ".join(filter(None, (example.text, example.pair)))
         logits = theirs(torch.tensor([plain.encode(text)])).logits[0]

@@ -1,4 +1,4 @@
-"""Labelled examples in the place of a corpus: how they are divided, and what is settled."""
+"""Labeled examples in the place of a corpus: how they are divided, and what is settled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
-from regard.data.examples import Labelled, MultipleChoice, Question, Tagged
+from regard.data.examples import LabeledExample, MultipleChoice, Question, TaggedExample
 from regard.data.problems import FileLine, Problems
 from regard.methods.finetune.run import finetune
 from regard.tasks import task
@@ -20,7 +20,7 @@ from regard.tasks.corpus import (
     digest_of,
     divide,
     files_of,
-    labelled_data,
+    labeled_data,
     read_all,
     tokenizer_of,
 )
@@ -31,8 +31,8 @@ from tests.tasks.tuning import stop as stop
 CLASSES = {"common": 70, "rarer": 20, "rare": 10}
 
 
-def labelled() -> list[Labelled]:
-    return [Labelled(f"{name} {i}", None, name) for name, count in CLASSES.items()
+def labeled() -> list[LabeledExample]:
+    return [LabeledExample(f"{name} {i}", None, name) for name, count in CLASSES.items()
             for i in range(count)]  # fmt: skip
 
 
@@ -46,14 +46,18 @@ def held(examples: list[Any], share: float = 0.1, folds: int = 0, fold: int = 0)
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.35])
 def test_classes_keep_their_shares(share: float) -> None:
-    counts = Counter(example.label for example in held(labelled(), share))
+    counts = Counter(example.label for example in held(labeled(), share))
     for name, count in CLASSES.items():
         assert abs(counts[name] - share * count) <= 1, (name, counts)
     assert sum(counts.values()) == pytest.approx(share * 100, abs=1)
 
 
 def test_the_order_of_the_file_decides_nothing() -> None:
-    examples = [*labelled(), Labelled("common 3", None, "rare"), Labelled("rare 3", None, "rare")]
+    examples = [
+        *labeled(),
+        LabeledExample("common 3", None, "rare"),
+        LabeledExample("rare 3", None, "rare"),
+    ]
     expected = {(e.text, e.label) for e in held(examples)}
     for seed in range(5):
         random.Random(seed).shuffle(examples)
@@ -62,7 +66,7 @@ def test_the_order_of_the_file_decides_nothing() -> None:
 
 def test_equal_texts_stay_together() -> None:
     """What is learned must not be asked, whatever its label and how often it occurs."""
-    examples = [*labelled(), *labelled(), *(Labelled(e.text, None, "rare") for e in labelled())]
+    examples = [*labeled(), *labeled(), *(LabeledExample(e.text, None, "rare") for e in labeled())]
     for folds in (0, 4):
         texts = Counter(example.text for example in held(examples, 0.1, folds))
         assert texts and set(texts.values()) == {3}
@@ -70,7 +74,7 @@ def test_equal_texts_stay_together() -> None:
 
 @given(st.integers(2, 9), st.integers(9, 60), st.integers(1, 4))
 def test_folds_are_a_partition(folds: int, count: int, classes: int) -> None:
-    examples = [Labelled(f"text {i}", None, str(i % classes)) for i in range(count)]
+    examples = [LabeledExample(f"text {i}", None, str(i % classes)) for i in range(count)]
     parts = [held(examples, 0.1, folds, fold) for fold in range(folds)]
     assert Counter(e for part in parts for e in part) == Counter(examples)
     sizes = [len(part) for part in parts]
@@ -81,12 +85,12 @@ def test_folds_are_a_partition(folds: int, count: int, classes: int) -> None:
 
 
 def test_a_share_of_nothing() -> None:
-    assert held(labelled(), 0.0) == []
+    assert held(labeled(), 0.0) == []
 
 
 def test_sentences_are_spread_by_what_they_hold() -> None:
     kinds = ["O", "B-person", "B-place"]
-    examples = [Tagged((f"w{i}",), (kinds[i % 3],)) for i in range(90)]
+    examples = [TaggedExample((f"w{i}",), (kinds[i % 3],)) for i in range(90)]
     counts = Counter(example.tags for example in held(examples))
     assert set(counts.values()) == {3}
 
@@ -103,7 +107,7 @@ def test_sentences_are_spread_by_what_they_hold() -> None:
 )
 def test_what_cannot_be_divided(share: float, folds: int, fold: int, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
-        divide(labelled(), share, folds, fold)
+        divide(labeled(), share, folds, fold)
 
 
 # -- labels
@@ -111,48 +115,55 @@ def test_what_cannot_be_divided(share: float, folds: int, fold: int, expected: s
 
 def test_labels_have_one_order() -> None:
     names = ["b", "a", "c", "a"]
-    assert task("classify").labels_in([Labelled("x", None, name) for name in names]) == [
+    assert task("classify").labels_in([LabeledExample("x", None, name) for name in names]) == [
         "a",
         "b",
         "c",
     ]
     numbers = ["10", "9", "-1", "2"]
-    found = task("classify").labels_in([Labelled("x", None, name) for name in numbers])
+    found = task("classify").labels_in([LabeledExample("x", None, name) for name in numbers])
     assert found == ["-1", "2", "9", "10"]
     mixed = ["10", "9", "x"]
-    assert task("classify").labels_in([Labelled("x", None, n) for n in mixed]) == ["10", "9", "x"]
+    assert task("classify").labels_in([LabeledExample("x", None, n) for n in mixed]) == [
+        "10",
+        "9",
+        "x",
+    ]
 
 
 def test_labels_of_tags() -> None:
     rows = [("B-b", "I-b", "O"), ("B-a", "O", "O")]
-    found = task("tag").labels_in([Tagged(("x", "y", "z"), row) for row in rows])
+    found = task("tag").labels_in([TaggedExample(("x", "y", "z"), row) for row in rows])
     assert found[0] == "O" and set(found) == {"O", "B-a", "I-a", "B-b", "I-b"}
     older = [("I-b", "I-b", "O"), ("I-a", "B-a", "O")]  # iob1 is learned as bio
-    assert task("tag").labels_in([Tagged(("x", "y", "z"), row) for row in older]) == found
+    assert task("tag").labels_in([TaggedExample(("x", "y", "z"), row) for row in older]) == found
 
 
 def test_tags_that_are_no_entities() -> None:
     """Parts of speech are learned as they are; among tags of entities they are refused."""
     rows = [("DT", "NN", "O"), ("VB", "I", "NN")]
-    assert task("tag").labels_in([Tagged(("x", "y", "z"), row) for row in rows]) == [
+    assert task("tag").labels_in([TaggedExample(("x", "y", "z"), row) for row in rows]) == [
         "DT", "I", "NN", "O", "VB",
     ]  # fmt: skip
     with pytest.raises(InputError, match="every tag of the training data is 'NN'"):
-        task("tag").labels_in([Tagged(("x",), ("NN",))])
-    mixed = [Tagged(("x",), ("B-person",)), Tagged(("y", "z"), ("O", "NN"), FileLine("a.conll", 3))]
+        task("tag").labels_in([TaggedExample(("x",), ("NN",))])
+    mixed = [
+        TaggedExample(("x",), ("B-person",)),
+        TaggedExample(("y", "z"), ("O", "NN"), FileLine("a.conll", 3)),
+    ]
     with pytest.raises(InputError, match=r"a.conll:3: word 2 \('z'\) has the tag 'NN' among"):
         task("tag").labels_in(mixed)
     with pytest.raises(InputError, match=r"a.conll:3: word 2 \('z'\)"):
         task("tag").check_labels(mixed, ["O", "B-person", "I-person"], "a.conll")
     task("tag").check_labels(mixed, ["DT", "NN"], "a.conll")
-    spread = [Tagged((f"w{i}",), (["DT", "NN"][i % 2],)) for i in range(40)]
+    spread = [TaggedExample((f"w{i}",), (["DT", "NN"][i % 2],)) for i in range(40)]
     assert len(held(spread)) == 4
 
 
 def test_tasks_without_classes() -> None:
     assert task("choose").labels_in([MultipleChoice("p", ("a", "b"), None, 0)]) == []
     assert task("answer").labels_in([Question("q", "p", (), True)]) == []
-    assert task("similar").labels_in([Labelled("a", "b", 2.5)]) == []
+    assert task("similar").labels_in([LabeledExample("a", "b", 2.5)]) == []
 
 
 @pytest.mark.parametrize(
@@ -161,7 +172,7 @@ def test_tasks_without_classes() -> None:
 )
 def test_one_class_is_too_few(labels: list[str | None], named: str) -> None:
     with pytest.raises(InputError, match=named):
-        task("classify").labels_in([Labelled("x", None, label) for label in labels])
+        task("classify").labels_in([LabeledExample("x", None, label) for label in labels])
 
 
 def test_a_label_that_training_never_saw(bert: Path, tmp_path: Path) -> None:
@@ -169,11 +180,11 @@ def test_a_label_that_training_never_saw(bert: Path, tmp_path: Path) -> None:
     files = [tuning.write(tmp_path / "data.jsonl", tuning.reviews(20)),
              tuning.write(tmp_path / "valid.jsonl", valid)]  # fmt: skip
     made = tuning.recipe(bert, files[0], examples={"valid": str(files[1])})
-    made = replaced(made, examples={"labels": labelled_data(made, "train").labels})
+    made = replaced(made, examples={"labels": labeled_data(made, "train").labels})
     named = r"valid.jsonl:5: .*'third' does not occur in the training data.*'bad', 'good'"
     with pytest.raises(InputError, match=named):
-        labelled_data(made, "valid")
-    task("similar").check_labels([Labelled("x", "y", 3.0)], [], "valid.jsonl")
+        labeled_data(made, "valid")
+    task("similar").check_labels([LabeledExample("x", "y", 3.0)], [], "valid.jsonl")
 
 
 # -- a recipe's examples
@@ -186,8 +197,8 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_both_splits_of_one_file(bert: Path, tmp_path: Path) -> None:
     made = tuning.recipe(bert, tuning.write(tmp_path / "r.jsonl", tuning.reviews(50)))
-    train = labelled_data(made, "train")
-    valid = labelled_data(replaced(made, examples={"labels": train.labels}), "valid")
+    train = labeled_data(made, "train")
+    valid = labeled_data(replaced(made, examples={"labels": train.labels}), "valid")
     assert len(train) == 45 and len(valid) == 5
     assert not {e.text for e in train.examples} & {e.text for e in valid.examples}  # type: ignore[union-attr]
     assert train.labels == valid.labels == ["bad", "good"]
@@ -200,15 +211,15 @@ def test_a_file_of_its_own_and_more_to_learn_from(bert: Path, tmp_path: Path) ->
     }
     table = {name: files[name] for name in ("valid", "extra_data")}
     made = tuning.recipe(bert, Path(files["data"]), examples=table)
-    assert len(labelled_data(made, "train")) == 40 and len(labelled_data(made, "valid")) == 20
+    assert len(labeled_data(made, "train")) == 40 and len(labeled_data(made, "valid")) == 20
 
 
 def test_records_that_are_left_out_are_told(bert: Path, tmp_path: Path) -> None:
     records = [*tuning.reviews(20), {"text": " ", "label": "good"}]
     file = tuning.write(tmp_path / "r.jsonl", records)
     with pytest.raises(InputError, match=r"empty-text 1(.|\n)*r.jsonl:21"):
-        labelled_data(tuning.recipe(bert, file), "train")
-    found = labelled_data(tuning.recipe(bert, file, examples={"skip": ["empty-text"]}), "train")
+        labeled_data(tuning.recipe(bert, file), "train")
+    found = labeled_data(tuning.recipe(bert, file, examples={"skip": ["empty-text"]}), "train")
     assert "1 records were left out of the train data: empty-text" in found.notes[0]
 
 
@@ -216,13 +227,13 @@ def test_what_the_reader_says_is_told(bert: Path, tmp_path: Path) -> None:
     """Once, though both splits come from one file."""
     records = [record | {"id": str(min(i, 18))} for i, record in enumerate(tuning.reviews(20))]
     made = tuning.recipe(bert, file := tuning.write(tmp_path / "r.jsonl", records))
-    assert labelled_data(made, "train").notes == [
+    assert labeled_data(made, "train").notes == [
         f"ids that occur twice (duplicate-id): 1, the first is {file}:20: the id '18' was seen at "
         f"{file}:19"
     ]
-    assert labelled_data(made, "valid").notes == []
+    assert labeled_data(made, "valid").notes == []
     own = tuning.recipe(bert, file, examples={"valid": str(file), "labels": ["bad", "good"]})
-    assert len(labelled_data(own, "valid").notes) == 1
+    assert len(labeled_data(own, "valid").notes) == 1
 
 
 def test_notes_come_with_errors_first() -> None:
@@ -271,7 +282,7 @@ def test_a_score_needs_no_labels(bert: Path, tmp_path: Path) -> None:
     made = tuning.recipe(
         bert, tuning.write(tmp_path / "s.jsonl", records), examples={"task": "similar"}
     )
-    assert labelled_data(made, "train").labels == labelled_data(made, "valid").labels == []
+    assert labeled_data(made, "train").labels == labeled_data(made, "valid").labels == []
 
 
 def test_no_model_and_no_tokenizer(bert: Path, tmp_path: Path) -> None:
@@ -309,8 +320,8 @@ def test_some_without_a_label_are_no_training_data(bert: Path, tmp_path: Path) -
     file = tuning.write(tmp_path / "some.jsonl", [*bare, *records[3:]])
     made = tuning.recipe(bert, file)
     with pytest.raises(InputError, match=r"no label.*--skip missing-label"):
-        labelled_data(made, "train")
+        labeled_data(made, "train")
     made = replaced(made, examples={"skip": ["missing-label"]})
-    found = labelled_data(made, "train"), labelled_data(made, "valid")
+    found = labeled_data(made, "train"), labeled_data(made, "valid")
     assert sum(map(len, found)) == 17
     assert any("missing-label" in note for note in found[0].notes)

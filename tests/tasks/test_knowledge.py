@@ -13,7 +13,7 @@ import torch
 from regard.attention.pattern import Full
 from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
 from regard.core.seeding import keyed
-from regard.data.examples import Labelled, MultipleChoice
+from regard.data.examples import LabeledExample, MultipleChoice
 from regard.data.knowledge.graph import Graph
 from regard.data.knowledge.options import KnowledgeOptions
 from regard.data.knowledge.source import KnowledgeSource
@@ -36,7 +36,7 @@ def facts(tmp_path: Path) -> str:
 
 
 def classify(family: str, texts: list[str], length: int = 24, **knowledge: Any) -> Any:
-    given = [Labelled(text, label="xy"[i % 2]) for i, text in enumerate(texts)]
+    given = [LabeledExample(text, label="xy"[i % 2]) for i, text in enumerate(texts)]
     held = examples("classify", given, ["x", "y"])
     return build(Classify, family, held, length, knowledge=knowledge)
 
@@ -107,7 +107,7 @@ def test_padding_and_families(facts: str, family: str) -> None:
 
 
 def test_two_texts_have_their_segments(facts: str) -> None:
-    given = [Labelled("a b", "h i c", "x"), Labelled("a", "c", "y")]
+    given = [LabeledExample("a b", "h i c", "x"), LabeledExample("a", "c", "y")]
     held = examples("entail", given, ["x", "y"])
     made = build(Classify, "bert", held, 24, knowledge={"graph": facts})
     assert words(made) == [CLS, *ids("a b d e f g"), SEP, *ids("h i j k c"), SEP]
@@ -257,7 +257,7 @@ def test_a_branch_tells_of_entities_that_were_never_seen(tmp_path: Path, known: 
     Graph([(name, "k", value) for name, value in truth.items()]).write(tmp_path / "g.tsv")
 
     def part(chosen: list[str], split: str) -> Any:
-        given = [Labelled(f"l {name}", label=truth[name]) for name in chosen]
+        given = [LabeledExample(f"l {name}", label=truth[name]) for name in chosen]
         options = {"knowledge": {"graph": str(tmp_path / "g.tsv")}} if known else {}
         held = examples("classify", given, ["What", "was"], split)
         return build(Classify, "bert", held, 12, **options)
@@ -282,8 +282,8 @@ def test_guidance_tells_which_new_entities_are_related(tmp_path: Path, known: bo
         for i, (one, other) in enumerate(held):
             wrong = held[(i + 1 + i % 3) % len(held)][1]
             for label, name in (("yes", other), ("no", wrong)):
-                given += [Labelled(f"{one} l {name}", label=label)]
-                given += [Labelled(f"{name} l {one}", label=label)]
+                given += [LabeledExample(f"{one} l {name}", label=label)]
+                given += [LabeledExample(f"{name} l {one}", label=label)]
         corpus = examples("classify", given, ["no", "yes"], split)
         return build(Classify, "bert", corpus, 12, knowledge=knowledge if known else {})
 

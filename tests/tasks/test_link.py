@@ -12,9 +12,12 @@ from regard.api import load
 from regard.core.errors import InputError
 from regard.data.knowledge.graph import Graph
 from regard.evaluation.test import Plan, examine
+from regard.methods.distill.run import distill
 from regard.methods.finetune.run import finetune
+from regard.methods.options import DistillOptions
 from regard.tasks import read
 from regard.tasks.link import EntityCandidate, Linking, Mention, candidates_in
+from tests.methods.distill import distilling
 from tests.tasks import tuning
 from tests.tasks.tuning import OTHERS
 from tests.tasks.tuning import stop as stop
@@ -116,6 +119,15 @@ def test_from_a_file_to_a_page(run: Path, tmp_path: Path) -> None:
     assert sum(said.scores.values()) == pytest.approx(1.0)
     with pytest.raises(InputError, match="'film' has no candidates, and there is no graph"):
         load(run).predict({k: v for k, v in record.items() if k != "candidates"})
+
+
+def test_a_student_learns_it_from_its_teacher(run: Path, tmp_path: Path) -> None:
+    file = data(tmp_path / "train.jsonl")
+    recipe = distilling.task(file, examples={"task": "link"}, budget={"steps": 40})
+    facts = distill(recipe, tmp_path / "run", DistillOptions(str(run), "layers=1"),
+                    display="silent")  # fmt: skip
+    assert facts["objective"] == "distill" and facts["valid"]["accuracy"] > 0.8
+    assert load(tmp_path / "run").predict(rows(1)[0]).value == "warm film"
 
 
 def test_a_graph_goes_along_with_the_model(tmp_path: Path) -> None:

@@ -15,11 +15,13 @@ from regard.api import load
 from regard.core.errors import ConfigError, InputError
 from regard.data.problems import Problems
 from regard.evaluation.test import Plan, examine
+from regard.methods.distill.run import distill
 from regard.methods.finetune.run import finetune
+from regard.methods.options import DistillOptions
 from regard.tasks import read, task
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.multilabel import LabelSets, Multilabel, MultiLabelExample, MultilabelOptions
-from regard.training.rdrop import agreeing
+from tests.methods.distill import distilling
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
 
@@ -48,7 +50,7 @@ def test_labels_come_as_a_list_or_as_a_text(tmp_path: Path) -> None:
     problems = Problems()
     found: list[Any] = read(str(file), "multilabel", problems=problems)
     assert [e.label for e in found] == [("b", "a"), ("a", "c", "d"), (), ("a",)]
-    assert found[2].labelled and problems.count("warning") == 1
+    assert found[2].labeled and problems.count("warning") == 1
     file.write_text(json.dumps({"text": "x", "labels": {"a": 1}}), encoding="utf-8")
     with pytest.raises(InputError, match="the labels are dict"):
         read(str(file), "multilabel")
@@ -87,12 +89,6 @@ def test_a_threshold_must_be_a_probability() -> None:
         objective([MultiLabelExample("fine", None, ("joy",))], threshold=1.5)
 
 
-def test_two_passes_are_not_compared() -> None:
-    """R-Drop compares distributions over classes, and here each class is a yes or no of its own."""
-    with pytest.raises(ConfigError, match="does not know what 'multilabel' says"):
-        agreeing(objective([MultiLabelExample("fine", None, ("joy",))]), 1.0)
-
-
 def test_figures_are_scikit_learns() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     gold, said = [["a"], ["a", "b"], [], ["c"]], [["a"], ["b"], ["c"], ["c", "a"]]
@@ -129,6 +125,10 @@ def test_from_a_file_to_a_page(tmp_path: Path) -> None:
     assert loaded.classify("music music music the film").value == ["joy", "sound"]
     line = task("multilabel").line(MultiLabelExample("music music music the film"), said[0], [])
     assert line.startswith("joy 0.") and "\tsound 0." in line
+    again = distilling.task(file, examples={"task": "multilabel"}, budget={"steps": 60})
+    taught = distill(again, tmp_path / "student", DistillOptions(str(tmp_path / "run"), "layers=1"),
+                     display="silent")  # fmt: skip
+    assert taught["objective"] == "distill" and taught["valid"]["micro_f1"] > 0.8
     (tmp_path / "run" / "task.json").unlink()  # as others publish it
     assert load(tmp_path / "run").predict("music music music the film").value == ["joy", "sound"]
 

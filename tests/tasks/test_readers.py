@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from regard.core.errors import InputError, UnknownName
-from regard.data.examples import Labelled
+from regard.data.examples import LabeledExample
 from regard.data.problems import FileLine, Problems
 from regard.data.readers import ExampleReader, ReaderOptions
 from regard.tasks import read
@@ -27,8 +27,8 @@ def test_jsonl_with_places_and_ids(write: Write) -> None:
         "a.jsonl.gz", rows({"id": "x", "text": "好", "label": "pos"}, {"text": "b", "label": 0})
     )
     assert read(file, "classify") == [
-        Labelled("好", None, "pos", FileLine(str(file), 1), "x"),
-        Labelled("b", None, "0", FileLine(str(file), 2), f"{file}:2"),
+        LabeledExample("好", None, "pos", FileLine(str(file), 1), "x"),
+        LabeledExample("b", None, "0", FileLine(str(file), 2), f"{file}:2"),
     ]
 
 
@@ -248,7 +248,7 @@ def test_parquet_is_read_like_other_records(tmp_path: Path, packed: bool) -> Non
         return file
 
     examples, problems = seen(written(review=["a", " ", "c"], label=[1, 0, None]), "classify")
-    assert examples == [Labelled("a", None, "1", FileLine(str(file), 1), f"{file}:1")]
+    assert examples == [LabeledExample("a", None, "1", FileLine(str(file), 1), f"{file}:1")]
     assert problems == ["error empty-text 2", "error missing-label 3"]
     (found,) = read(written(tokens=[["a", "b"]], ner_tags=[["O", "B-x"]]), "tag")
     assert (found.words, found.tags) == (("a", "b"), ("O", "B-x"))

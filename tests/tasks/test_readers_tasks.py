@@ -13,7 +13,7 @@ from regard.data.examples import (
     DialogueExample,
     MultipleChoice,
     Question,
-    Tagged,
+    TaggedExample,
     TextPair,
 )
 from regard.data.problems import FileLine, Problems
@@ -30,8 +30,8 @@ WNUT = "Mr\tO\nX\tB-person\n\t\nthe\tO\nend\tO\n"
 def test_conll_with_tabs(write: Write) -> None:
     file = write("a.conll.gz", WNUT)
     assert read(file, "tag") == [
-        Tagged(("Mr", "X"), ("O", "B-person"), FileLine(str(file), 1), f"{file}:1"),
-        Tagged(("the", "end"), ("O", "O"), FileLine(str(file), 4), f"{file}:4"),
+        TaggedExample(("Mr", "X"), ("O", "B-person"), FileLine(str(file), 1), f"{file}:1"),
+        TaggedExample(("the", "end"), ("O", "O"), FileLine(str(file), 4), f"{file}:4"),
     ]
 
 

@@ -145,7 +145,7 @@ def test_passage_without_tokens() -> None:
 
 
 def test_text_is_the_passages_own() -> None:
-    """Case, spaces and accents as they stand, which no detokenising would give back."""
+    """Case, spaces and accents as they stand, which no detokenizing would give back."""
     passage = "A  b\u00a0 Ç,你 好"
     read = read_of(passage)
     batch = batch_of(read)

@@ -18,9 +18,10 @@ from torch.nn.functional import cross_entropy
 from regard.api import load
 from regard.core.errors import ConfigError, FormatError, InputError
 from regard.core.seeding import keyed
-from regard.data.examples import Tagged
+from regard.data.examples import TaggedExample
 from regard.data.tags import (
     IGNORED,
+    Entities,
     align_all,
     entities,
     labels,
@@ -34,7 +35,7 @@ from regard.models.gpt import GPT, GPTConfig
 from regard.objectives.base import Loss
 from regard.tasks import task as task_named
 from regard.tasks.crf import CRF
-from regard.tasks.tag_objective import Entities, Tag
+from regard.tasks.tag_objective import Tag
 from regard.training.parallel import ProcessGroup
 from regard.training.train_module import TrainModule, validate
 from tests.equal.reference import ours, scramble
@@ -121,7 +122,7 @@ def test_many_sentences_at_once(tokenizer: Tokenizer) -> None:
 def test_schemes(scheme: str, tokenizer: Tokenizer) -> None:
     """iob1 is learned as bio; bioes and bilou stay; broken tags are repaired."""
     found = [("PER", 0, 1), ("LOC", 1, 3), ("LOC", 3, 4)]
-    rows = [Tagged(tuple("anna new york rome".split()), tuple(write(found, 4, scheme)))]
+    rows = [TaggedExample(tuple("anna new york rome".split()), tuple(write(found, 4, scheme)))]
     rows.append(tagged("anna is in rome", "I-PER O O I-LOC"))
     known = task_named("tag").labels_in(rows)
     assert known == labels(["LOC", "PER"], "bio" if scheme == "iob1" else scheme)
@@ -133,7 +134,9 @@ def test_schemes(scheme: str, tokenizer: Tokenizer) -> None:
 
 def test_words_of_nothing_are_read(tokenizer: Tokenizer) -> None:
     """The tokenizer makes nothing of a control character; it is a word like any other."""
-    made = objective([Tagged(("\x01", "rome"), ("O", "B-LOC")), Tagged((), ())], tokenizer)
+    made = objective(
+        [TaggedExample(("\x01", "rome"), ("O", "B-LOC")), TaggedExample((), ())], tokenizer
+    )
     assert whole(made)["tokens"].tolist() == [[CLS, UNK, PIECES.index("rome"), SEP],
                                               [CLS, SEP, PAD, PAD]]  # fmt: skip
     assert whole(made)["labels"].tolist()[0] == [I, 0, 1, I]
@@ -145,8 +148,8 @@ def test_long_sentences_are_read_in_windows(tokenizer: Tokenizer) -> None:
     """Each word is scored once, and every answer comes back to its word."""
     words = tuple(str(w) for w in keyed("long").choice([*NAMES, *PLACES, "yorkers", "xyz"], 60))
     tags = tuple(str(t) for t in keyed("tags").choice(KINDS, 60))
-    examples = [Tagged(words[:50], tags[:50]), Tagged(words[50:53], tags[50:53]),
-                Tagged(words, tags)]  # fmt: skip
+    examples = [TaggedExample(words[:50], tags[:50]), TaggedExample(words[50:53], tags[50:53]),
+                TaggedExample(words, tags)]  # fmt: skip
     for family in FAMILIES:
         made = objective(examples, tokenizer, family, length=16)
         assert len(made) > 8 and made.rows.sizes.max() <= 16
@@ -442,7 +445,7 @@ def test_parts_of_speech_are_counted_by_words(crf: bool, tokenizer: Tokenizer) -
 def test_long_sentences_of_parts_of_speech(crf: bool, tokenizer: Tokenizer) -> None:
     """Where windows meet there is nothing to repair."""
     words, tags = SPOKEN[0].words * 6, (SPOKEN[0].tags or ()) * 6
-    made = objective([Tagged(words, tags)], tokenizer, known=SPEECH, length=12, crf=crf)
+    made = objective([TaggedExample(words, tags)], tokenizer, known=SPEECH, length=12, crf=crf)
     assert made.windows[0] > 2
     gold = [[(int(i), 1.0) for i in made.labels[row] if i != I] for row in range(len(made))]
     assert made.merge(gold)[0].value == list(tags)

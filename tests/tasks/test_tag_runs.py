@@ -14,7 +14,7 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 from regard.api import load
 from regard.core.errors import InputError
-from regard.data.examples import Tagged
+from regard.data.examples import TaggedExample
 from regard.evaluation.predict import Predictor
 from regard.evaluation.test import examine
 from regard.formats.directory import save
@@ -55,7 +55,7 @@ def test_learning(crf: bool, start: Path, tmp_path: Path) -> None:
     assert task["labels"] == KINDS and task["objective"]["crf"] is crf
     ask = Predictor(load(tmp_path / "run"))
     new = sentences(20, seed=1)
-    said = ask([Tagged(e.words) for e in new])
+    said = ask([TaggedExample(e.words) for e in new])
     assert [tuple(one.value) for one in said] == [e.tags for e in new]
     assert all(0.5 < one.score <= 1 for one in said if one.score is not None)
     # the rest of it is transformers'
@@ -86,7 +86,7 @@ SPEECH = {"the": "DT", "a": "DT", "of": "IN", "in": "IN", "is": "VB", "likes": "
 def test_parts_of_speech(crf: bool, start: Path, tmp_path: Path) -> None:
     """Tags of no entities are learned, asked, and tested by words."""
     spoken = [
-        [Tagged(e.words, tuple(SPEECH.get(word, "NN") for word in e.words)) for e in each]
+        [TaggedExample(e.words, tuple(SPEECH.get(word, "NN") for word in e.words)) for e in each]
         for each in (sentences(200), sentences(20, seed=1))
     ]
     data, other = (

@@ -14,7 +14,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.api import load
 from regard.core.errors import ConfigError
-from regard.data.examples import Labelled, Tagged
+from regard.data.examples import LabeledExample, TaggedExample
 from regard.data.special_tokens import special_of
 from regard.data.tags import labels
 from regard.data.tokenizer import Tokenizer
@@ -23,7 +23,7 @@ from regard.formats.directory import save
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.tasks.classify import Classify
-from regard.tasks.corpus import TaskCorpus, labelled_data
+from regard.tasks.corpus import TaskCorpus, labeled_data
 from regard.tasks.tag_objective import Tag
 from regard.tasks.task_tokens import extended, grown, marked
 from regard.training.build import model_for, outline
@@ -204,7 +204,7 @@ def test_a_run_is_planned_and_built_with_them(kind: str, tmp_path: Path) -> None
     asked = {"name": "classify", "family": "gpt"}
     recipe = make({"model": str(tmp_path / "model"), "data": str(data), "objective": asked,
                    "examples": {"task": "classify"}})  # fmt: skip
-    held = labelled_data(recipe, "train")
+    held = labeled_data(recipe, "train")
     assert held.vocab_size == len(held.tokenizer) == len(tokenizer) + len(KINDS[kind])
     options = Classify.Options(family="gpt")
     made: Any = Classify(held, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
@@ -216,7 +216,7 @@ def test_a_run_is_planned_and_built_with_them(kind: str, tmp_path: Path) -> None
         model.tokens.weight[: len(tokenizer)], load(tmp_path / "model").model.tokens.weight
     )
     recipe.objective["marks"] = False  # GPT-1's has no token at all that could end a text
-    assert labelled_data(recipe, "train").vocab_size == len(tokenizer) + (kind == "gpt1")
+    assert labeled_data(recipe, "train").vocab_size == len(tokenizer) + (kind == "gpt1")
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "gpt1"])
@@ -239,7 +239,9 @@ def test_what_a_task_needs(kind: str, tmp_path: Path) -> None:
 def test_published_gpt1_tags(tmp_path: Path) -> None:
     tokenizer = opened(published("gpt1", tmp_path))
     ready = marked(tokenizer, "gpt", "tag", True)
-    held = TaskCorpus("tag", [Tagged(("the", "cat"), ("O", "B-x"))], ready, labels(["x"]), "train")
+    held = TaskCorpus(
+        "tag", [TaggedExample(("the", "cat"), ("O", "B-x"))], ready, labels(["x"]), "train"
+    )
     options = Tag.Options(family="gpt")
     made: Any = Tag(held, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
     model = GPT(gpt(len(tokenizer), norm="post").config, {"tag": 3}).initialize()
@@ -249,7 +251,7 @@ def test_published_gpt1_tags(tmp_path: Path) -> None:
     assert torch.isfinite(loss.sums["tag"]) and loss.counts == {"tag": 2.0}
     save(model, tmp_path / "run", ready)
     made.save_extras(model, tmp_path / "run")
-    (said,) = Predictor(load(tmp_path / "run"))([Tagged(("the", "cat"))])
+    (said,) = Predictor(load(tmp_path / "run"))([TaggedExample(("the", "cat"))])
     assert len(said.value) == 2
 
 
@@ -257,6 +259,9 @@ def test_a_tokenizer_that_has_them_stays(tmp_path: Path) -> None:
     """What 'regard prepare' makes has all roles."""
     made = extended(opened(published("gpt2", tmp_path)), "the model", MARKS)
     held = TaskCorpus(
-        "classify", [Labelled("the cat", label="x")], extended(made, "the model", MARKS), ["x", "y"]
+        "classify",
+        [LabeledExample("the cat", label="x")],
+        extended(made, "the model", MARKS),
+        ["x", "y"],
     )
     assert held.tokenizer is made

@@ -13,11 +13,11 @@ from regard.data.examples import (
     AnswerSpan,
     DialogueExample,
     Example,
-    Labelled,
+    LabeledExample,
     MultipleChoice,
     Preference,
     Question,
-    Tagged,
+    TaggedExample,
     TextPair,
 )
 from regard.tasks import TASKS, read, task
@@ -27,10 +27,14 @@ from regard.tasks.multilabel import MultiLabelExample
 
 PARIS = (EntityCandidate("Paris", "a city"), EntityCandidate("Paris Hilton", "a person"))
 EXAMPLES: dict[str, list[Example]] = {
-    "classify": [Labelled("a fine film", None, "good"), Labelled("a dull plot", None, "bad")],
-    "entail": [Labelled("He ran.", "He moved.", "yes"), Labelled("He ran.", "He sat.", "no")],
-    "similar": [Labelled("He ran.", "He fled.", 4.0), Labelled("He ran.", "It rains.", 0.4)],
-    "tag": [Tagged(("Tom", "ran"), ("B-PER", "O")), Tagged(("It", "rains"), ("O", "O"))],
+    "classify": [LabeledExample("a fine film", None, "good"), LabeledExample("a dull plot", None,
+     "bad")],
+    "entail": [LabeledExample("He ran.", "He moved.", "yes"), LabeledExample("He ran.", "He sat.",
+     "no")],
+    "similar": [LabeledExample("He ran.", "He fled.", 4.0), LabeledExample("He ran.", "It rains.",
+     0.4)],
+    "tag": [TaggedExample(("Tom", "ran"), ("B-PER", "O")), TaggedExample(("It", "rains"), ("O",
+     "O"))],
     "answer": [
         Question("Who?", "Tom ran.", (AnswerSpan("Tom", 0),)),
         Question("Why?", "Tom ran home.", (), True),
@@ -89,7 +93,7 @@ class TestTask:
         assert str(found[1].place).endswith(f"{name}.jsonl:2")
         report = check(str(written(name, tmp_path)), name)
         assert report.ok, report.problems.kept
-        assert report.summary["examples"] == report.summary["labelled"] == 2
+        assert report.summary["examples"] == report.summary["labeled"] == 2
 
     def test_a_missing_field_is_named(self, name: str, tmp_path: Path) -> None:
         file = tmp_path / "other.jsonl"
@@ -113,9 +117,9 @@ class TestTask:
 
     def test_without_its_answer_it_has_none(self, name: str) -> None:
         for example in EXAMPLES[name]:
-            assert example.labelled
+            assert example.labeled
             bare = example.without_gold()
-            assert bare.labelled == (name in ("converse", "prefer"))
+            assert bare.labeled == (name in ("converse", "prefer"))
             assert list(bare.inputs()) and bare.asked() == example.asked()
 
     def test_text_is_written_or_refused(self, name: str) -> None:

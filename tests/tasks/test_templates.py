@@ -11,7 +11,7 @@ from regard.data.examples import (
     AnswerSpan,
     DialogueExample,
     Example,
-    Labelled,
+    LabeledExample,
     MultipleChoice,
     Question,
     TextPair,
@@ -30,22 +30,22 @@ from tests.decoding.small import talking
     [
         (
             "classify",
-            Labelled("A fine film.", None, "pos"),
+            LabeledExample("A fine film.", None, "pos"),
             "A fine film.\nQuestion: neg or pos?\nAnswer: |pos",
         ),
         (
             "classify",
-            Labelled("A fine film.", "Very fine.", "pos"),
+            LabeledExample("A fine film.", "Very fine.", "pos"),
             "A fine film.\nVery fine.\nQuestion: neg or pos?\nAnswer: |pos",
         ),
         (
             "entail",
-            Labelled("A man sleeps.", "Nobody sleeps.", "contradiction"),
+            LabeledExample("A man sleeps.", "Nobody sleeps.", "contradiction"),
             "A man sleeps.\nQuestion: Nobody sleeps. True, False, or Neither?\nAnswer: |False",
         ),
         (
             "similar",
-            Labelled("A man sleeps.", "He sleeps.", "1"),
+            LabeledExample("A man sleeps.", "He sleeps.", "1"),
             "A man sleeps.\nHe sleeps.\nQuestion: 0 or 1?\nAnswer: |1",
         ),
         (
@@ -88,7 +88,7 @@ def test_usual_templates(task: str, example: Example, expected: str) -> None:
     others = {
         "classify": ["neg"], "entail": ["entailment", "neutral"], "similar": ["0"],
     }.get(task, [])  # fmt: skip
-    more = [Labelled("x", getattr(example, "pair", None), label) for label in others]
+    more = [LabeledExample("x", getattr(example, "pair", None), label) for label in others]
     asker = prompter_for(talking(), [example, *more], task_named(task), None, Options())
     context, gap = asker.prompt((), asker.values(example))
     before, right = expected.split("|")
@@ -99,7 +99,7 @@ def test_usual_templates(task: str, example: Example, expected: str) -> None:
 
 
 def test_a_template_of_ones_own_with_words_and_an_instruction() -> None:
-    pool = [Labelled("Bad {text}!", None, "neg"), Labelled("Fine.", None, "pos")]
+    pool = [LabeledExample("Bad {text}!", None, "neg"), LabeledExample("Fine.", None, "pos")]
     options = Options(
         template="{{{text}}} It was {label}", labels={"pos": "great", "neg": "terrible"},
         instruction="Say how it was.", separator="\n#\n",
@@ -135,7 +135,10 @@ def test_bad_templates_are_refused(template: str, message: str) -> None:
 
 
 def test_what_an_example_lacks_is_named_with_its_place() -> None:
-    examples = [Labelled("a", None, "x", FileLine("f.csv", 3)), Labelled("b", None, "y")]
+    examples = [
+        LabeledExample("a", None, "x", FileLine("f.csv", 3)),
+        LabeledExample("b", None, "y"),
+    ]
     with pytest.raises(InputError, match=r"f\.csv:3: the example has no pair"):
         evaluate(talking(), examples, "classify", template="{text} {pair} {label}")
 
@@ -146,7 +149,7 @@ def test_small_initials() -> None:
     ]  # fmt: skip
 
 
-TWO = [Labelled("a", None, "x"), Labelled("b", None, "y")]
+TWO = [LabeledExample("a", None, "x"), LabeledExample("b", None, "y")]
 
 
 @pytest.mark.parametrize(
@@ -160,9 +163,9 @@ TWO = [Labelled("a", None, "x"), Labelled("b", None, "y")]
         (TWO, "classify", {"shot": 2}, UnknownName, "option 'shot'"),
         (TWO, "classify", {"shots": -1}, ConfigError, "shots is -1"),
         (TWO, "classify", {"neutral": "A:", "blank": ("N/A",)}, ConfigError, "leave out the other"),
-        ([Labelled("a")], "classify", {}, InputError, "no label"),
+        ([LabeledExample("a")], "classify", {}, InputError, "no label"),
         (TWO[:1], "classify", {}, InputError, "all examples have the label 'x'"),
-        ([Labelled("a", "b", "4.5")], "similar", {}, InputError, r"score 4\.5"),
+        ([LabeledExample("a", "b", "4.5")], "similar", {}, InputError, r"score 4\.5"),
         ([], "classify", {}, InputError, "no examples"),
         ([TextPair("a", "b")], "translate", {"labels": {"x": "a"}}, ConfigError, "no labels"),
     ],
@@ -175,6 +178,6 @@ def test_refusals(
 
 
 def test_words_that_a_tokenizer_cannot_tell_apart_are_refused() -> None:
-    examples = [Labelled("the cat", None, "zebra"), Labelled("the dog", None, "quagga")]
+    examples = [LabeledExample("the cat", None, "zebra"), LabeledExample("the dog", None, "quagga")]
     with pytest.raises(InputError, match="'quagga' and 'zebra' with the same tokens"):
         evaluate(talking("words"), examples, "classify")

@@ -38,7 +38,7 @@ torch.ones(256, 256) @ torch.ones(256, 256)
 before = memory()["resident"]
 open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
 model = create(name, **changes)
-made = optimizer(kind, model, rate=1e-3)
+made = optimizer(kind, model, lr=1e-3)
 for _ in range(2):
     tokens = torch.randint(0, model.config.vocab_size, (batch, length))
     with torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else nullcontext():

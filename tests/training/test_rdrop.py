@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import regard.training.rdrop as agree_file
 from regard.attention.dropout import Dropout
 from regard.core.errors import ConfigError
-from regard.data.examples import Labelled, MultipleChoice
+from regard.data.examples import LabeledExample, MultipleChoice
 from regard.models.bert import Bert
 from regard.models.output import SoftTarget
 from regard.models.state import State
@@ -22,6 +22,8 @@ from regard.objectives.base import Batch, Objective
 from regard.objectives.reading import inner
 from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
+from regard.tasks.link import EntityCandidate, Link, Mention
+from regard.tasks.multilabel import Multilabel, MultiLabelExample
 from regard.training.capture import Capture
 from regard.training.loop import Loop
 from regard.training.rdrop import RDrop, agreeing, divergence
@@ -82,8 +84,12 @@ def test_a_divergence_is_that_of_torch() -> None:
 # -- heads
 
 
-def texts() -> list[Labelled]:
-    return [Labelled("a c d", label="x"), Labelled("b", label="y"), Labelled("d e f g", label=None)]
+def texts() -> list[LabeledExample]:
+    return [
+        LabeledExample("a c d", label="x"),
+        LabeledExample("b", label="y"),
+        LabeledExample("d e f g", label=None),
+    ]
 
 
 def test_classes() -> None:
@@ -102,7 +108,7 @@ def test_classes() -> None:
 
 
 def test_scores_are_apart_by_their_square() -> None:
-    given = [Labelled("a c", "b", label="1.5"), Labelled("b", "c d", label="0.5")]
+    given = [LabeledExample("a c", "b", label="1.5"), LabeledExample("b", "c d", label="0.5")]
     objective = judging.build(Classify, "bert", judging.examples("similar", given))
     model = lively(judging.model_of("bert", {"classify": 1}, torch.float64))
     batch = judging.batch_of(objective)
@@ -146,6 +152,34 @@ def test_choices() -> None:
     one, two = twice(lambda: objective.scores(model, batch).log_softmax(1))
     wanted = naive(one[0], two[0]) + naive(one[1], two[1])
     assert float(sums["choose_apart"]) == pytest.approx(float(wanted), rel=1e-10)
+
+
+def test_classes_that_are_each_a_yes_or_no() -> None:
+    given = [
+        MultiLabelExample("a c d", None, ("x",)),
+        MultiLabelExample("b", None, ()),
+        MultiLabelExample("d e f g"),
+    ]
+    objective = judging.build(Multilabel, "bert", judging.examples("multilabel", given, ["x", "y"]))
+    model = lively(judging.model_of("bert", {"classify": 2}, torch.float64))
+    batch = judging.batch_of(objective)
+    sums = found(RDrop(objective, 1.0), model, batch)
+    one, two = twice(lambda: objective.scores(model, batch)[:2])
+    chances = [torch.stack([F.logsigmoid(x), F.logsigmoid(-x)]) for x in (one, two)]
+    assert float(sums["multilabel_apart"]) == pytest.approx(float(naive(*chances)) / 2, rel=1e-10)
+
+
+def test_candidates_of_a_mention() -> None:
+    given = [
+        Mention("a c", "a", (EntityCandidate("b"), EntityCandidate("d", "e")), "d"),
+        Mention("d f", "f", tuple(map(EntityCandidate, "egh")), "h"),
+    ]
+    objective = judging.build(Link, "bert", judging.examples("link", given))
+    model = lively(judging.model_of("bert", {"choose": 1}, torch.float64))
+    batch = judging.batch_of(objective)
+    sums = found(RDrop(objective, 1.0), model, batch)
+    one, two = twice(lambda: objective.scores(model, batch).log_softmax(1))
+    assert float(sums["link_apart"]) == pytest.approx(float(naive(one, two)), rel=1e-10)
 
 
 @pytest.mark.parametrize("options", [{}, {"weights": "balanced"}, {"crf": True}], ids=str)

@@ -31,6 +31,7 @@ FACTS = {
         "config": {"width": 64, "layers": 2},
     },
     "objective": "causal",
+    "pipeline_tag": "text-generation",
     "data": {
         "path": "/home/me/docs", "vocab_size": 8000, "tokenizer": "bpe",
         "splits": {

@@ -1,4 +1,4 @@
-"""Variants of labelled examples, whose labels stay, made by changing words.
+"""Variants of labeled examples, whose labels stay, made by changing words.
 
 | file | what |
 | --- | --- |
@@ -10,5 +10,5 @@
 | clean.py | texts reduced to small letters, as in the code of Wei & Zou |
 
 >>> augmenter = Augmenter(Settings(("swap", "delete"), share=0.1, copies=4, seed=1))
->>> augmenter.variants([Labelled("a very moving film", label="good")])
+>>> augmenter.variants([Labeled("a very moving film", label="good")])
 """

@@ -12,13 +12,13 @@ import unicodedata
 from dataclasses import replace
 
 from regard.core.errors import ConfigError
-from regard.data.examples import Example, Labelled, MultipleChoice, Question
+from regard.data.examples import Example, LabeledExample, MultipleChoice, Question
 
 
 def clean_example(example: Example) -> Example:
     """Refuses those whose tags, answers or translations would no longer fit."""
     match example:
-        case Labelled():
+        case LabeledExample():
             pair = None if example.pair is None else clean_text(example.pair)
             return replace(example, text=clean_text(example.text), pair=pair)
         case MultipleChoice():

@@ -1,4 +1,4 @@
-"""Variants of labelled examples: which of their texts may change, so that the label stays right.
+"""Variants of labeled examples: which of their texts may change, so that the label stays right.
 
 | task | what a variant changes |
 | --- | --- |
@@ -28,7 +28,15 @@ from regard.data.augment import eda
 from regard.data.augment.realign import answered, grouped, merged, tagged
 from regard.data.augment.thesaurus import SynonymList, Thesaurus, open_thesaurus
 from regard.data.augment.words import LANGUAGES, WordSequence, WordUnit, is_one_word, split, whole
-from regard.data.examples import Example, Labelled, MultipleChoice, Question, Tagged, TextPair
+from regard.data.examples import (
+    DialogueExample,
+    Example,
+    LabeledExample,
+    MultipleChoice,
+    Question,
+    TaggedExample,
+    TextPair,
+)
 
 METHODS = (*eda.METHODS, "masked", "back")
 BY_THESAURUS = ("synonyms", "insert")
@@ -77,7 +85,7 @@ class AugmentSettings:
         Option("Variants of an example; below 1 the chance of one.", metavar="N", default="as the "
                "paper advises: 16 up to 500 examples, 8 up to 2,000, 4 above; 1 with beams alone"),
     ] = 4  # fmt: skip
-    share: Annotated[
+    word_fraction: Annotated[
         float,
         Option("Share of the words to change.", "--word-fraction", "P",
                "by the paper: 0.05 up to 2,000 examples, 0.1 above"),
@@ -97,7 +105,7 @@ class AugmentSettings:
         str,
         Option("Masked: some words by the fraction, or as tinybert has it.", "--mask-rule", "NAME"),
     ] = "some"  # masked.py
-    top: Annotated[int, Option("Candidates of each masked word.", "--candidates", "N")] = 15
+    top_k: Annotated[int, Option("Candidates of each masked word.", "--candidates", "N")] = 15
     away: Annotated[
         str, Option("Translate into another language with this model …", "--back", "DIR")
     ] = ""
@@ -108,7 +116,7 @@ class AugmentSettings:
     temperature: Annotated[float, Option("Back-translations are sampled with it.", metavar="T")] = (
         0.9
     )
-    beams: Annotated[int, NUM_BEAMS] = 0
+    num_beams: Annotated[int, NUM_BEAMS] = 0
 
     def __post_init__(self) -> None:
         check_methods(self.methods)
@@ -120,8 +128,10 @@ class AugmentSettings:
                 raise UnknownName(name, value, [word for word in known if word])
         if self.seed < 0:
             raise ConfigError(f"seed is {self.seed}; it must be 0 or more")
-        if not 0 < self.share <= 1:
-            raise ConfigError(f"share is {self.share:g}; it must be above 0 and at most 1")
+        if not 0 < self.word_fraction <= 1:
+            raise ConfigError(
+                f"word_fraction is {self.word_fraction:g}; it must be above 0 and at most 1"
+            )
         if not 0 < self.copies <= MOST or (self.copies > 1 and self.copies != int(self.copies)):
             raise ConfigError(
                 f"copies is {self.copies:g}; it must be a whole number up to {MOST:,}, or below 1 "
@@ -138,7 +148,7 @@ class AugmentSettings:
         for option, is_set, does, methods in (
             (f"a thesaurus ({self.thesaurus})", self.thesaurus, "looks words up", BY_THESAURUS),
             (f"source {self.source!r}", self.source != usual.source, "inserts words", ("insert",)),
-            (f"top {self.top}", self.top != usual.top, "asks a masked model", ("masked",)),
+            (f"top_k {self.top_k}", self.top_k != usual.top_k, "asks a masked model", ("masked",)),
         ):
             if is_set and not set(methods) & set(self.methods):
                 raise ConfigError(
@@ -188,7 +198,7 @@ class Augmenter:
             notes += self.thesaurus.notes(self.is_looked_up)
         if self.back is None:
             return notes
-        if settings.beams and settings.copies > 1 and settings.copies >= len(settings.methods):
+        if settings.num_beams and settings.copies > 1 and settings.copies >= len(settings.methods):
             notes.append(
                 "beams find one translation of a text, so its variants by 'back' repeat it; ask "
                 "for fewer --copies, say --distinct, or leave --num-beams out to have them drawn"
@@ -244,20 +254,20 @@ class Augmenter:
             return [each for each in words if len(each.split()) == 1] if spot.single else words
 
         def change(sentence: WordSequence) -> WordSequence:
-            count = eda.changes(sentence, settings.share)
+            count = eda.changes(sentence, settings.word_fraction)
             match method:
                 case _ if not sentence.units:
                     return sentence
                 case "swap":
                     return eda.swap_words(sentence, count, dice)
                 case "delete":
-                    return eda.delete_words(sentence, settings.share, dice)
+                    return eda.delete_words(sentence, settings.word_fraction, dice)
                 case "synonyms":
                     return eda.replace_words(sentence, count, synonyms, dice)
                 case "insert":
                     return eda.insert_words(sentence, count, synonyms, dice, settings.source)
             assert self.masked is not None
-            return self.masked(sentence, settings.share, dice)
+            return self.masked(sentence, settings.word_fraction, dice)
 
         return spot.put([change(sentence) for sentence in spot.sentences])
 
@@ -283,14 +293,14 @@ class Augmenter:
             return TextSlot([self.split(getattr(example, name))], put)
 
         match example:
-            case Labelled():
+            case LabeledExample():
                 return field("pair" if example.pair is not None and dice.random() < 0.5 else "text")
             case MultipleChoice():
                 return field("premise") if dice.random() < 0.5 else self.in_choices(example)
             case Question():  # a passage that is translated has its answers nowhere
                 asks = method == "back" or dice.random() < 0.5
                 return field("question") if asks else self.in_passage(example)
-            case Tagged() if method != "back":
+            case TaggedExample() if method != "back":
                 return self.in_tagged(example)
             case TextPair() if method == "back":
                 return self.in_pair(example, there_and_back)
@@ -311,7 +321,7 @@ class Augmenter:
         passage = self.split(example.passage, spans)
         return TextSlot([passage], lambda new: answered(example, passage, new[0]))
 
-    def in_tagged(self, example: Tagged) -> TextSlot:
+    def in_tagged(self, example: TaggedExample) -> TextSlot:
         """Entities stay whole. Punctuation is none of the words: it stays where it is."""
         scheme = self.settings.scheme
         groups = grouped(example, scheme)
@@ -347,13 +357,12 @@ class Augmenter:
 
 
 def refusal(example: Example, method: str) -> str:
-    reasons = {
-        "Tagged": "a translation has other words, and nobody knows their tags",
-        "TextPair": "its target has to say the same as its source; translations are varied by "
-        "'back'",
-        "DialogueExample": "a reply has to fit what was said",
+    reasons: dict[type[Example], str] = {
+        TaggedExample: "a translation has other words, and nobody knows their tags",
+        TextPair: "its target has to say the same as its source; translations are varied by 'back'",
+        DialogueExample: "a reply has to fit what was said",
     }
-    reason = reasons.get(type(example).__name__, "its label would not stay right")
+    reason = reasons.get(type(example), "its label would not stay right")
     return f"{example.place}: {method!r} makes no variant of this example: {reason}"
 
 

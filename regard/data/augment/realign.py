@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from regard.data.augment.words import WordSequence
-from regard.data.examples import AnswerSpan, Example, Question, Tagged
+from regard.data.examples import AnswerSpan, Example, Question, TaggedExample
 from regard.data.tags import OUTSIDE, entities, write
 
 Group = tuple[str | None, int, int]  # kind of an entity (None: a word outside), its words
@@ -45,7 +45,7 @@ def answered(example: Question, before: WordSequence, after: WordSequence) -> Ex
 # -- tags
 
 
-def grouped(example: Tagged, scheme: str) -> list[Group]:
+def grouped(example: TaggedExample, scheme: str) -> list[Group]:
     """Entities as one each, and every other word for itself."""
     names = entities(example.tags) if scheme and example.tags is not None else []
     inside = {place for _, start, end in names for place in range(start, end)}
@@ -53,7 +53,9 @@ def grouped(example: Tagged, scheme: str) -> list[Group]:
     return sorted([*alone, *names], key=lambda group: group[1])
 
 
-def tagged(example: Tagged, groups: Sequence[Group], sentence: WordSequence, scheme: str) -> Tagged:
+def tagged(
+    example: TaggedExample, groups: Sequence[Group], sentence: WordSequence, scheme: str
+) -> TaggedExample:
     """The words of a variant with their tags: of entities those that the scheme writes for where
     they stand now, else those that the words had; an inserted word has that of its model.
     """

@@ -255,7 +255,7 @@ class WordNet:
 
 
 class SortedSynonymFile:
-    """A file whose lines are in the order of their first words, found by bisection. The licence at
+    """A file whose lines are in the order of their first words, found by bisection. The license at
     its head is indented, so it has none and comes before all words.
     """
 
@@ -264,7 +264,7 @@ class SortedSynonymFile:
 
     def find(self, word: str) -> str | None:
         """The line of a word."""
-        if not word:  # that would be the licence
+        if not word:  # that would be the license
             return None
         wanted, content = word.encode(), self.bytes
         low, high = 0, len(content)

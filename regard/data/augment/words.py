@@ -198,7 +198,7 @@ def mended(gap: str, before: Sequence[WordUnit], after: Sequence[WordUnit]) -> s
 
 def closed(before: str, after: str, *, first: bool = False, last: bool = False) -> str:
     """The gap that a word leaves behind, perhaps as the first of a text, or the last. What joined
-    the word to its neighbour, as a hyphen does, goes with it.
+    the word to its neighbor, as a hyphen does, goes with it.
 
     >>> closed(" ", ", "), closed(" (", ") "), closed(" ", " "), closed(' "', " "), closed("-", " ")
     (', ', ' () ', ' ', ' "', ' ')

@@ -11,7 +11,7 @@ from typing import Any
 from regard.core.bilingual import Bilingual
 from regard.core.errors import UnknownName
 from regard.lab.claims import library
-from regard.lab.claims.engine import finetuning, labelled_texts, texts
+from regard.lab.claims.engine import finetuning, labeled_texts, texts
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, ClaimExperiment
 from regard.lab.claims.engine.experiment import TrainedExperiment
 from regard.lab.claims.engine.finetuning import TUNING, FinetunedExperiment, PretrainedStart
@@ -57,7 +57,7 @@ def experiment_of(stem: str, table: dict[str, Any]) -> ClaimExperiment:
     """
 
     def text(name: str) -> Any:
-        return getattr(texts, name, None) or getattr(labelled_texts, name)
+        return getattr(texts, name, None) or getattr(labeled_texts, name)
 
     trained, tuned = table.pop("trained", None), table.pop("tuned", None)
     declared = trained or tuned
@@ -74,5 +74,5 @@ def experiment_of(stem: str, table: dict[str, Any]) -> ClaimExperiment:
         begin, common = getattr(finetuning, start), TUNING | common
     else:
         begin = PretrainedStart(text=text(start.pop("text")), **start)
-    examples = getattr(labelled_texts, tuned.pop("examples"))
+    examples = getattr(labeled_texts, tuned.pop("examples"))
     return FinetunedExperiment(begin, examples, common, **tuned)

@@ -7,9 +7,9 @@ import os
 import sys
 from typing import IO, Any
 
+from regard.lab.compare.lineup import validates_exactly
 from regard.training.progress import Record, duration, number, size
 
-EXACT = ("causal", "recurrent")  # objectives that validate by the exact bits of a text
 COLUMNS = ("model", "state", "step", "loss", "bits per byte", "tokens/s", "memory")
 
 
@@ -68,7 +68,8 @@ class LiveTable:
 
 def cells(record: Record) -> list[str]:
     """A row of the table, from what is known."""
-    exact = record.get("objective") in EXACT  # what follows a prefix has bits of another kind
+    # What follows a prefix has bits of another kind.
+    exact = validates_exactly(record.get("objective", ""))
     valid = (record.get("valid") or {}) if exact else {}
     bits = record.get("bits_per_byte", valid.get("bits_per_byte"))
     step = record.get("step", record.get("steps"))

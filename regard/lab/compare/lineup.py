@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from regard.core.errors import ConfigError, UnknownName
 from regard.models import FAMILIES, family_of
 from regard.objectives import OBJECTIVES
+from regard.objectives import objective as find
 
 NGRAM = "ngram"
 PATTERN = re.compile(r"(?P<model>[\w.-]+)(?::(?P<objective>[\w-]+))?(?:@(?P<size>[\w-]+))?")
@@ -51,6 +52,11 @@ class LineupEntry:
                 f"{' or '.join(known)}"
             )
         return cls(model, objective, size)
+
+
+def validates_exactly(objective: str) -> bool:
+    """Does a run of this objective validate by the exact bits of a text?"""
+    return objective in OBJECTIVES and find(objective).exact_bits
 
 
 def lineup(words: Iterable[str]) -> list[LineupEntry]:

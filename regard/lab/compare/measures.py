@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from regard.core.errors import InputError
 from regard.core.seeding import keyed
@@ -35,17 +33,14 @@ from regard.lab.compare.insight import BROKEN, attended, probed, sentence_of
 from regard.lab.compare.pairs import minimal_pairs, preferred
 from regard.metrics.base import Array
 from regard.metrics.bootstrap import intervals, mean_interval
-from regard.models.state import State
-from regard.objectives.base import Batch
-from regard.objectives.causal import CausalObjective, CausalOptions
-from regard.objectives.prefix import Prefix, PrefixOptions
-from regard.objectives.recurrent import Recurrent, RecurrentOptions
+from regard.objectives import objective as find
+from regard.objectives.base import Objective
+from regard.objectives.causal import CausalObjective
+from regard.objectives.recurrent import Recurrent
 from regard.training import recipe as recipes
 from regard.training.recipe import FrozenConfig
 from regard.training.run import RECIPE
 
-EXACT = ("causal", "recurrent", "permuted")  # objectives whose models can say how likely a text is
-FILLING = ("masked", "permuted", "span")  # whoever goes on with a prefix has never seen a blank
 BITS = math.log(2)
 BLOCKS = 1000  # of examples: two models are compared by these, so they are kept
 
@@ -68,11 +63,9 @@ def measure(run: Path, data: Path, extent: MeasureSizes) -> dict[str, Any]:
     loaded, recipe = load(run), recipes.read_resolved(run / RECIPE)
     corpus = Corpus.open(data, extent.split)
     figures: dict[str, Any] = {}
-    if recipe.objective["name"] in EXACT:
-        figures |= exact(loaded, corpus, recipe)
-    if recipe.objective["name"] == "prefix":
-        figures |= continued(loaded, corpus, recipe)
-    if sees_both_sides(loaded.model) and recipe.objective["name"] in FILLING:
+    kind = find(recipe.objective["name"])
+    figures |= likelihood(loaded, corpus, recipe)
+    if sees_both_sides(loaded.model) and kind.fills_blanks:
         figures |= hidden(loaded, corpus, recipe, extent)
     if "bits_per_byte" in figures or "pseudo_bits_per_byte" in figures:
         both = "pseudo_bits_per_byte" in figures
@@ -86,39 +79,25 @@ def measure(run: Path, data: Path, extent: MeasureSizes) -> dict[str, Any]:
 # -- bits per byte
 
 
-def exact(loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig) -> dict[str, Any]:
-    """Of every document; XLNet is asked in the order of the text, without its memory."""
+def likelihood(loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig) -> dict[str, Any]:
+    """Of every document, or of what follows a prefix; nothing where the model cannot say it."""
+    sizes = {"length": recipe.batch.seq_len, "batch": recipe.batch.size, "seed": recipe.seed}
+    objective = find(recipe.objective["name"]).text_likelihood(corpus, **sizes)
+    if objective is None:
+        return {}
+    if isinstance(objective, CausalObjective | Recurrent):
+        return exact(loaded, objective, recipe.engine.precision)
+    return continued(loaded, objective, recipe.engine.precision)
+
+
+def exact(
+    loaded: Checkpoint, objective: CausalObjective | Recurrent, precision: str
+) -> dict[str, Any]:
+    """Of every document."""
     from regard.evaluation.language_modeling import surprisals
 
-    settings: dict[str, Any] = {
-        "length": recipe.batch.seq_len, "batch": recipe.batch.size, "seed": recipe.seed,
-        "learning": False,
-    }  # fmt: skip
-    objective: CausalObjective | Recurrent
-    if recipe.objective["name"] == "recurrent":
-        settings["batch"] = max(1, min(settings["batch"], len(corpus) // settings["length"]))
-        objective = Recurrent(corpus, RecurrentOptions(), **settings)
-    elif recipe.objective["name"] == "permuted":
-        objective = QueriedCausal(corpus, CausalOptions(), **settings)
-    else:
-        objective = CausalObjective(corpus, CausalOptions(), **settings)
-    reading = surprisals(loaded.model, objective, recipe.engine.precision, lambda *_: None)
+    reading = surprisals(loaded.model, objective, precision, lambda *_: None)
     return bits(reading.nats, [size for _, size in reading.gold])
-
-
-class QueriedCausal(CausalObjective):
-    """XLNet as it has learned to guess: by rows that ask for a word and see those before it. What
-    its content rows become in the last layer has learned nothing.
-    """
-
-    def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
-        """Row t [B, T, width] asks for target t, from the chunk that `CausalObjective` gives for
-        it.
-        """
-        tokens = torch.cat([batch["tokens"], batch["targets"][:, -1:]], 1)
-        order = torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
-        y: Tensor = model(tokens, order=order, targets=order[:, 1:])
-        return y
 
 
 def bits(nats: list[float], sizes: list[int]) -> dict[str, Any]:
@@ -140,7 +119,7 @@ def bits(nats: list[float], sizes: list[int]) -> dict[str, Any]:
 
 
 def each(sums: Array, sizes: Array | None = None) -> dict[str, list[float]]:
-    """What a figure is made of, by example; where these are many, by blocks of neighbours."""
+    """What a figure is made of, by example; where these are many, by blocks of neighbors."""
     sizes = np.ones(len(sums)) if sizes is None else sizes
     edges = np.unique(np.linspace(0, len(sums), min(len(sums), BLOCKS) + 1).astype(int)[:-1])
     if not len(sums):
@@ -151,17 +130,12 @@ def each(sums: Array, sizes: Array | None = None) -> dict[str, list[float]]:
     }
 
 
-def continued(loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig) -> dict[str, Any]:
+def continued(loaded: Checkpoint, objective: Objective, precision: str) -> dict[str, Any]:
     """Of the second parts of chunks, whose first parts are read from both sides."""
     from regard.evaluation.language_modeling import measured_batches
     from regard.evaluation.test import Plan
 
-    objective = Prefix(
-        corpus, PrefixOptions(shift=False), length=recipe.batch.seq_len,
-        batch=recipe.batch.size, seed=recipe.seed, learning=False,
-    )  # fmt: skip
-    plan = Plan(precision=recipe.engine.precision)
-    measured = measured_batches(loaded, objective, plan, lambda *_: None)
+    measured = measured_batches(loaded, objective, Plan(precision=precision), lambda *_: None)
     return {
         "prefix_bits_per_byte": measured["figures"]["bits_per_byte"],
         "prefix_bits_per_byte_interval": measured["intervals"]["bits_per_byte"],
@@ -244,7 +218,7 @@ def samples(
     prompt is longer than what it reads at once.
     """
     written: list[dict[str, str]] = []
-    if loaded.model.decoding == "queries" and recipe.objective["name"] != "permuted":
+    if loaded.model.decoding == "queries" and not find(recipe.objective["name"]).queries:
         return written  # it writes by rows that ask for the next word, and has learned without them
     for prompt in extent.prompts or beginnings(corpus):
         with suppress(InputError):
@@ -255,7 +229,7 @@ def samples(
 def sample(
     loaded: Checkpoint, prompt: str, recipe: FrozenConfig, extent: MeasureSizes
 ) -> dict[str, str]:
-    if recipe.objective["name"] in ("masked", "span"):
+    if not find(recipe.objective["name"]).continues:
         blanked = blank_in(prompt)
         (filled,) = fill(loaded, blanked)
         return {"prompt": blanked, "text": filled.text, "kind": "filled"}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.bilingual import Bilingual
-from regard.lab.compare.lineup import NGRAM, ModelBudget
+from regard.lab.compare.lineup import NGRAM, ModelBudget, validates_exactly
 from regard.lab.compare.verdict import (
     BITS,
     HIDDEN,
@@ -31,8 +31,7 @@ from regard.training.report import plain
 
 Report = dict[str, Any]
 
-INKS = 10  # told apart by colour and by shape; an eleventh model is the first again, dashed
-EXACT = ("causal", "recurrent")  # objectives that validate by the exact bits of a text
+INKS = 10  # told apart by color and by shape; an eleventh model is the first again, dashed
 BREAK = "↵"
 POINTS = 200  # of a line; more cannot be seen
 
@@ -198,7 +197,7 @@ def curve_panels(report: Report) -> list[dict[str, Any]]:
                 for each in cell["curve"] if plain(each.get(key))
             ]  # fmt: skip
             if points:
-                group = "exact" if cell["objective"] in EXACT else cell["objective"]
+                group = "exact" if validates_exactly(cell["objective"]) else cell["objective"]
                 step = math.ceil(len(points) / POINTS)  # more points than these cannot be seen
                 points = points if step == 1 else [*points[:-1:step], points[-1]]
                 line = {"model": model, "seed": seed, "points": points}

@@ -1,7 +1,7 @@
 """Minimal pairs from plain text: a sentence, and the same with two of its words exchanged.
 
 A model that has learned something of the language finds the sentence as it was written more likely.
-Nothing is labelled and nothing is learned for it. Where no spaces divide words (Chinese), the
+Nothing is labeled and nothing is learned for it. Where no spaces divide words (Chinese), the
 tokens of the text are exchanged.
 """
 

@@ -84,7 +84,7 @@ def longformer(length: int, window: int, globals: int) -> HeatDrawing:
 
 
 def bigbird(length: int, block: int, random: int, globals: int, seed: int) -> HeatDrawing:
-    """Blocks that read themselves, their neighbours and a few that are drawn; global tokens."""
+    """Blocks that read themselves, their neighbors and a few that are drawn; global tokens."""
     import torch
 
     from regard.attention.bigbird import BigBird

@@ -55,7 +55,7 @@ class Head {
     if (this.wholeRows) this.largest = Math.max(this.largest, this.wholeRows.largest());
     return this;
   }
-  // What full colour stands for: the largest weight of nine rows in ten, so that rows with little
+  // What full color stands for: the largest weight of nine rows in ten, so that rows with little
   // to choose from (the first of a causal model) do not make all others pale; and at least four
   // times an even share, so that a head without a choice does not look like one that made it.
   scale() {

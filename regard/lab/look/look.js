@@ -20,8 +20,8 @@ class Page {
   paint() {
     const style = getComputedStyle(document.documentElement);
     const value = (name) => style.getPropertyValue(`--${name}`).trim();
-    this.colours = Object.fromEntries(COLOURS.map((name) => [name, value(name)]));
-    this.colours.rgb = [1, 3, 5].map((i) => parseInt(this.colours.weight.slice(i, i + 2), 16));
+    this.colors = Object.fromEntries(COLOURS.map((name) => [name, value(name)]));
+    this.colors.rgb = [1, 3, 5].map((i) => parseInt(this.colors.weight.slice(i, i + 2), 16));
     this.theme = dark.matches;
   }
   build() {
@@ -41,7 +41,7 @@ class Page {
     const change = () => { this.linked = this.link.checked; };
     this.link = element("input", { type: "checkbox", id: "linked", checked: "", on: { change } });
     const group = (...parts) => element("span", { class: "group" }, ...parts);
-    const labelled = (input, name) =>
+    const labeled = (input, name) =>
       element("label", {}, input, " ", element("span", { "data-w": name }));
     const zoom = (id, sign, step) =>
       element("button", { id, on: { click: () => this.resize(step) } }, sign);
@@ -50,8 +50,8 @@ class Page {
       group(...this.views),
       group(zoom("smaller", "−", -1), zoom("larger", "+", 1),
         button("fit", () => this.resize(0), { id: "fit" })),
-      group(labelled(this.number, "numbers")),
-      ...(this.sides.length > 1 ? [group(labelled(this.link, "linked"))] : []),
+      group(labeled(this.number, "numbers")),
+      ...(this.sides.length > 1 ? [group(labeled(this.link, "linked"))] : []),
       group(save("svg"), save("png")));
     this.exact = element("p", { class: "small soft", id: "precision" });
     const boxes = this.sides.map((side) => side.box);

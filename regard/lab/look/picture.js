@@ -55,11 +55,11 @@ class Picture {
   shade(weight) {
     return Math.sqrt(Math.min(1, weight / this.head.scale()));
   }
-  token(surface, token, x, y, width, colours, { align, size, focus, turn = 0 }) {
+  token(surface, token, x, y, width, colors, { align, size, focus, turn = 0 }) {
     const mark = MARKS.find((name) => (token.m || []).includes(name));
-    const colour = mark ? colours[mark] : colours.ink;
+    const color = mark ? colors[mark] : colors.ink;
     const text = cut(nameOf(token), focus ? width - 8 : width, size);
-    surface.text(text, x, y, focus ? colours.accent : colour, { align, size, bold: focus, turn });
+    surface.text(text, x, y, focus ? colors.accent : color, { align, size, bold: focus, turn });
   }
 }
 
@@ -83,12 +83,12 @@ class Arcs extends Picture {
     const last = Math.ceil((eye.y + eye.height - this.top) / this.height) - shift;
     return [clamp(first, 0, count), clamp(last, 0, count)];
   }
-  line(surface, row, column, weight, eye, colour, strength, full = this.head.scale()) {
+  line(surface, row, column, weight, eye, color, strength, full = this.head.scale()) {
     const part = Math.min(1, weight / full);
     surface.curve(this.left, this.rowAt(row, eye), this.width - this.right,
-      this.columnAt(column, eye), colour, part * strength, 0.5 + 2.7 * part);
+      this.columnAt(column, eye), color, part * strength, 0.5 + 2.7 * part);
   }
-  base(surface, eye, colours, strength = 0.75) {
+  base(surface, eye, colors, strength = 0.75) {
     const [first, last] = this.span(eye, this.past, this.rows.length);
     const most = clamp(Math.round(LINES / (last - first + 1)), 6, 64);
     this.head.open();
@@ -101,45 +101,45 @@ class Arcs extends Picture {
         seen.sort((a, b) => b[1] - a[1]).splice(most);
         for (const [key, weight] of seen.reverse()) {
           const y = this.columnAt(key, eye), away = y < this.top || y > eye.height;
-          this.line(surface, row, key, weight, eye, colours.weight, strength * (away ? 0.25 : 1));
+          this.line(surface, row, key, weight, eye, colors.weight, strength * (away ? 0.25 : 1));
         }
       }
     });
   }
-  over(surface, eye, colours, focus, words) {
+  over(surface, eye, colors, focus, words) {
     const { row, column } = focus, most = row === null ? 1 : this.head.strongest(row) || 1;
     const end = this.width - this.right;
     surface.clip(0, this.top, eye.width, eye.height - this.top, () => {
       if (row !== null) {
         this.head.each(row, (key, weight) => {
           if (weight > 0.01 * most)
-            this.line(surface, row, key, weight, eye, colours.accent, 1, most);
+            this.line(surface, row, key, weight, eye, colors.accent, 1, most);
         });
       } else if (column !== null) {
         const [first, last] = this.span(eye, this.past, this.rows.length);
         for (let r = first; r < last; r++) {
           const weight = this.head.value(r, column);
-          if (weight > 0) this.line(surface, r, column, weight, eye, colours.accent, 1);
+          if (weight > 0) this.line(surface, r, column, weight, eye, colors.accent, 1);
         }
       }
       let [first, last] = this.span(eye, this.past, this.rows.length);
       for (let r = first; r < last; r++)
         this.token(surface, this.rows[r], this.left - 6, this.rowAt(r, eye), this.left - 12,
-          colours, { align: "right", size: this.size, focus: r === row });
+          colors, { align: "right", size: this.size, focus: r === row });
       [first, last] = this.span(eye, 0, this.columns.length);
       for (let c = first; c < last; c++) {
         if (row !== null) {
           const weight = this.head.value(row, c);
           surface.rect(end + 2, this.columnAt(c, eye) - this.height * 0.42, this.right - 4,
-            this.height * 0.84, colours.accent, 0.35 * Math.sqrt(weight / most));
+            this.height * 0.84, colors.accent, 0.35 * Math.sqrt(weight / most));
         }
         this.token(surface, this.columns[c], end + 6, this.columnAt(c, eye), this.right - 12,
-          colours, { align: "left", size: this.size, focus: c === column });
+          colors, { align: "left", size: this.size, focus: c === column });
       }
     });
-    surface.text(cut(words("asking"), this.left - 8, 11), this.left - 6, 13, colours.soft,
+    surface.text(cut(words("asking"), this.left - 8, 11), this.left - 6, 13, colors.soft,
       { align: "right", size: 11 });
-    surface.text(cut(words("read"), this.right - 8, 11), end + 6, 13, colours.soft, { size: 11 });
+    surface.text(cut(words("read"), this.right - 8, 11), end + 6, 13, colors.soft, { size: 11 });
   }
   hit(x, y, eye) {
     if (y < this.top) return null;
@@ -177,7 +177,7 @@ class Matrix extends Picture {
     return [...this.span(eye.y, eye.height, this.top, this.rows.length),
       ...this.span(eye.x, eye.width, this.left, this.columns.length)];
   }
-  base(surface, eye, colours, strength = 1) {
+  base(surface, eye, colors, strength = 1) {
     const [r1, r2, c1, c2] = this.visible(eye), cell = this.cell;
     const x = this.left - eye.x, y = this.top - eye.y;
     this.head.open();
@@ -189,7 +189,7 @@ class Matrix extends Picture {
             if (c < c1 || c >= c2) return;
             const shade = this.shade(weight);
             if (shade > 0.02)
-              surface.rect(x + c * cell, y + r * cell, cell - gap, cell - gap, colours.weight,
+              surface.rect(x + c * cell, y + r * cell, cell - gap, cell - gap, colors.weight,
                 shade * strength);
           });
         return;
@@ -199,26 +199,26 @@ class Matrix extends Picture {
         const shade = this.shade(made[i]);
         if (shade < 0.02) continue;
         surface.rect(x + (i % across) * big, y + Math.floor(i / across) * big, big, big,
-          colours.weight, shade * strength);
+          colors.weight, shade * strength);
       }
     });
   }
-  over(surface, eye, colours, focus, words, numbers) {
+  over(surface, eye, colors, focus, words, numbers) {
     const [r1, r2, c1, c2] = this.visible(eye), cell = this.cell, { row, column } = focus;
     const x = this.left - eye.x, y = this.top - eye.y;
     const right = Math.min(eye.width, x + this.columns.length * cell);
     const bottom = Math.min(eye.height, y + this.rows.length * cell);
     surface.frame(this.left - 0.5, this.top - 0.5, right - this.left + 0.5, bottom - this.top + 0.5,
-      colours.rule);
+      colors.rule);
     surface.clip(this.left, this.top, eye.width - this.left, eye.height - this.top, () => {
       const thick = Math.max(cell, 1.5);
       if (row !== null)
-        surface.rect(this.left, y + row * cell, right - this.left, thick, colours.accent, 0.16);
+        surface.rect(this.left, y + row * cell, right - this.left, thick, colors.accent, 0.16);
       if (column !== null)
-        surface.rect(x + column * cell, this.top, thick, bottom - this.top, colours.accent, 0.16);
+        surface.rect(x + column * cell, this.top, thick, bottom - this.top, colors.accent, 0.16);
       if (row !== null && column !== null && cell > 4)
-        surface.frame(x + column * cell, y + row * cell, cell - 1, cell - 1, colours.accent, 2);
-      if (numbers && cell >= 34) this.numbers(surface, r1, r2, c1, c2, x, y, colours);
+        surface.frame(x + column * cell, y + row * cell, cell - 1, cell - 1, colors.accent, 2);
+      if (numbers && cell >= 34) this.numbers(surface, r1, r2, c1, c2, x, y, colors);
     });
     const size = clamp(Math.round(cell * 0.75), 10, 13), step = Math.ceil(13 / cell);
     const middle = cell / 2 - (cell > 8 ? 0.5 : 0);
@@ -226,27 +226,27 @@ class Matrix extends Picture {
       for (let r = r1 - r1 % step; r < r2; r += step) {
         if (row !== null && r !== row && Math.abs(r - row) * cell < 12) continue;
         this.token(surface, this.rows[r], this.left - 7, y + r * cell + middle, this.left - 12,
-          colours, { align: "right", size, focus: r === row });
+          colors, { align: "right", size, focus: r === row });
       }
       if (row !== null && row % step)
         this.token(surface, this.rows[row], this.left - 7, y + row * cell + middle, this.left - 12,
-          colours, { align: "right", size, focus: true });
+          colors, { align: "right", size, focus: true });
     });
     surface.clip(this.left - 7, 0, eye.width - this.left + 7, this.top, () => {
       const draw = (c) => this.token(surface, this.columns[c], x + c * cell + middle, this.top - 7,
-        this.top - 10, colours, { align: "left", size, focus: c === column, turn: -90 });
+        this.top - 10, colors, { align: "left", size, focus: c === column, turn: -90 });
       for (let c = c1 - c1 % step; c < c2; c += step)
         if (column === null || c === column || Math.abs(c - column) * cell >= 12) draw(c);
       if (column !== null && column % step) draw(column);
     });
   }
-  numbers(surface, r1, r2, c1, c2, x, y, colours) {
+  numbers(surface, r1, r2, c1, c2, x, y, colors) {
     for (let r = r1; r < r2; r++)
       this.head.each(r, (c, weight) => {
         if (c < c1 || c >= c2) return;
-        const colour = this.shade(weight) > 0.6 ? colours.ground : colours.ink;
+        const color = this.shade(weight) > 0.6 ? colors.ground : colors.ink;
         surface.text(weight.toFixed(3), x + (c + 0.5) * this.cell, y + (r + 0.5) * this.cell,
-          colour, { align: "center", size: 11 });
+          color, { align: "center", size: 11 });
       });
   }
   hit(x, y, eye) {

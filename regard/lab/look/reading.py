@@ -6,10 +6,8 @@ marks; an encoder-decoder two texts; Transformer-XL and XLNet a text before, as 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +21,9 @@ from regard.decoding.prompts import Prompts, readable
 from regard.formats.directory import Checkpoint
 from regard.lab.look.tokens import LookToken, tokens_of
 from regard.models.state import State
+from regard.tasks import TASKS
+from regard.tasks import task as find
+from regard.tasks.labeled import task_facts
 
 LONGEST = 8192  # tokens: the pairs of more would not fit a usual machine
 SAID = 40  # places of an order that a sentence names
@@ -129,11 +130,15 @@ def row_of(loaded: Checkpoint, text: str | Sequence[int]) -> tuple[list[int], li
 
 def task_of(loaded: Checkpoint) -> dict[str, Any]:
     """What a fine-tuned model has learned; {} for any other."""
-    file = (loaded.path or Path()) / "task.json"
-    if loaded.path is None or not file.is_file():
-        return {}
-    task: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return task
+    return {} if loaded.path is None else task_facts(loaded.path)
+
+
+def first_is_global(loaded: Checkpoint) -> bool:
+    """Does the first row of a Longformer see everything, as it has learned its task?"""
+    name = task_of(loaded).get("task")
+    if name not in TASKS or not find(name).has_objective:
+        return True
+    return find(name).objective().first_is_global
 
 
 # -- one text
@@ -152,7 +157,7 @@ def of_text(
     if segments is not None and hasattr(loaded.config, "segments") and loaded.config.segments > 1:
         inputs["segments"] = torch.tensor([segments])
     if "global_tokens" in loaded.model.accepts:
-        usual = () if task_of(loaded).get("task") == "tag" else (1,)
+        usual = (1,) if first_is_global(loaded) else ()
         chosen = usual if options.global_tokens is None else options.global_tokens
         places = [place - 1 for place in chosen]
         if not all(0 <= place < len(ids) for place in places):

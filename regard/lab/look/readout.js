@@ -10,8 +10,8 @@ const element = (name, { on = {}, ...attributes } = {}, ...children) => {
   return made;
 };
 
-const paint = (canvas, values, colours) => {
-  const context = canvas.getContext("2d"), [r, g, b] = colours.rgb;
+const paint = (canvas, values, colors) => {
+  const context = canvas.getContext("2d"), [r, g, b] = colors.rgb;
   const image = context.createImageData(canvas.width, canvas.height);
   for (let i = 0; i < values.length; i++)
     image.data.set([r, g, b, Math.round(255 * Math.sqrt(values[i] / 255))], 4 * i);

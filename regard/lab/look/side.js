@@ -134,7 +134,7 @@ class Side {
           : w(`layer_${kind}`, { layer: l + 1, count: layer.heads.length });
         const canvas = element("canvas", { width: across || 1, height: down || 1 });
         const own = small.subarray(i * down * across, (i + 1) * down * across);
-        paint(canvas, own, this.page.colours);
+        paint(canvas, own, this.page.colors);
         const button = element("button", { role: "gridcell", title: label, "aria-label": label,
           "data-layer": l, "data-head": i, tabindex: "-1",
           on: { click: () => this.page.choose(this, { layer: l, head: i, kind }) } }, canvas);
@@ -230,7 +230,7 @@ class Side {
       const canvas = this.kept ? this.kept.canvas : document.createElement("canvas");
       [canvas.width, canvas.height] = size;
       const surface = new CanvasSurface(canvas.getContext("2d"), eye.width, eye.height, scale);
-      picture.base(surface, eye, this.page.colours);
+      picture.base(surface, eye, this.page.colors);
       this.kept = { key, canvas };
     }
     const context = this.canvas.getContext("2d");
@@ -240,7 +240,7 @@ class Side {
     context.drawImage(this.kept.canvas, 0, 0);
     context.globalAlpha = 1;
     context.setTransform(scale, 0, 0, scale, 0, 0);
-    picture.over(surface, eye, this.page.colours, this.focus, this.page.words, this.page.numbers);
+    picture.over(surface, eye, this.page.colors, this.focus, this.page.words, this.page.numbers);
   }
   // Draws with another zoom; what was in the middle stays there.
   zoomed() {
@@ -264,10 +264,10 @@ class Side {
     const large = width > 4000 || height > 4000;
     const part = { ...eye, height: Math.min(eye.height, height) };
     const seen = large ? part : { x: 0, y: 0, width, height };
-    const surface = surfaceOf(seen.width, seen.height), colours = this.page.colours;
-    surface.rect(0, 0, seen.width, seen.height, colours.ground);
-    picture.base(surface, seen, colours, (this.page.view === "arcs" ? 0.75 : 1) * this.dim());
-    picture.over(surface, seen, colours, this.focus, this.page.words, this.page.numbers);
+    const surface = surfaceOf(seen.width, seen.height), colors = this.page.colors;
+    surface.rect(0, 0, seen.width, seen.height, colors.ground);
+    picture.base(surface, seen, colors, (this.page.view === "arcs" ? 0.75 : 1) * this.dim());
+    picture.over(surface, seen, colors, this.focus, this.page.words, this.page.numbers);
     return surface;
   }
 

@@ -8,21 +8,21 @@ class CanvasSurface {
     context.setTransform(scale, 0, 0, scale, 0, 0);
     context.clearRect(0, 0, width, height);
   }
-  rect(x, y, w, h, colour, alpha = 1) {
+  rect(x, y, w, h, color, alpha = 1) {
     this.c.globalAlpha = alpha;
-    this.c.fillStyle = colour;
+    this.c.fillStyle = color;
     this.c.fillRect(x, y, w, h);
     this.c.globalAlpha = 1;
   }
-  frame(x, y, w, h, colour, thick = 1) {
-    this.c.strokeStyle = colour;
+  frame(x, y, w, h, color, thick = 1) {
+    this.c.strokeStyle = color;
     this.c.lineWidth = thick;
     this.c.strokeRect(x, y, w, h);
   }
-  curve(x, y, x2, y2, colour, alpha, thick) {
+  curve(x, y, x2, y2, color, alpha, thick) {
     const middle = (x + x2) / 2;
     this.c.globalAlpha = alpha;
-    this.c.strokeStyle = colour;
+    this.c.strokeStyle = color;
     this.c.lineWidth = thick;
     this.c.beginPath();
     this.c.moveTo(x, y);
@@ -30,10 +30,10 @@ class CanvasSurface {
     this.c.stroke();
     this.c.globalAlpha = 1;
   }
-  text(text, x, y, colour, { align = "left", size = 13, bold = false, turn = 0 } = {}) {
+  text(text, x, y, color, { align = "left", size = 13, bold = false, turn = 0 } = {}) {
     const c = this.c;
     c.save();
-    c.fillStyle = colour;
+    c.fillStyle = color;
     c.font = `${bold ? "600 " : ""}${size}px ${FONT}`;
     c.textAlign = align;
     c.textBaseline = "middle";
@@ -59,24 +59,24 @@ class SvgSurface {
   constructor(width, height) {
     Object.assign(this, { width, height, parts: [], clips: 0 });
   }
-  rect(x, y, w, h, colour, alpha = 1) {
+  rect(x, y, w, h, color, alpha = 1) {
     this.parts.push(`<rect x="${short(x)}" y="${short(y)}" width="${short(w)}" ` +
-      `height="${short(h)}" fill="${colour}" fill-opacity="${alpha.toFixed(3)}"/>`);
+      `height="${short(h)}" fill="${color}" fill-opacity="${alpha.toFixed(3)}"/>`);
   }
-  frame(x, y, w, h, colour, thick = 1) {
+  frame(x, y, w, h, color, thick = 1) {
     this.parts.push(`<rect x="${short(x)}" y="${short(y)}" width="${short(w)}" ` +
-      `height="${short(h)}" fill="none" stroke="${colour}" stroke-width="${thick}"/>`);
+      `height="${short(h)}" fill="none" stroke="${color}" stroke-width="${thick}"/>`);
   }
-  curve(x, y, x2, y2, colour, alpha, thick) {
+  curve(x, y, x2, y2, color, alpha, thick) {
     const middle = short((x + x2) / 2);
     this.parts.push(`<path d="M${short(x)} ${short(y)}C${middle} ${short(y)} ${middle} ` +
-      `${short(y2)} ${short(x2)} ${short(y2)}" fill="none" stroke="${colour}" ` +
+      `${short(y2)} ${short(x2)} ${short(y2)}" fill="none" stroke="${color}" ` +
       `stroke-opacity="${alpha.toFixed(3)}" stroke-width="${short(thick)}"/>`);
   }
-  text(text, x, y, colour, { align = "left", size = 13, bold = false, turn = 0 } = {}) {
+  text(text, x, y, color, { align = "left", size = 13, bold = false, turn = 0 } = {}) {
     const anchor = { left: "start", right: "end", center: "middle" }[align];
     const turned = turn ? ` transform="rotate(${turn} ${short(x)} ${short(y)})"` : "";
-    this.parts.push(`<text x="${short(x)}" y="${short(y)}" fill="${colour}" font-size="${size}" ` +
+    this.parts.push(`<text x="${short(x)}" y="${short(y)}" fill="${color}" font-size="${size}" ` +
       `text-anchor="${anchor}" dominant-baseline="central"${bold ? ' font-weight="600"' : ""}` +
       `${turned}>${escaped(text)}</text>`);
   }

@@ -23,11 +23,11 @@ from regard.models.longformer_characters import Dilated
 
 @dataclass(frozen=True)
 class KeyBand:
-    """Which keys the columns of a row stand for: `far` for all rows, then the neighbours."""
+    """Which keys the columns of a row stand for: `far` for all rows, then the neighbors."""
 
     before: int
     after: int
-    step: int = 1  # every so manieth row is a neighbour
+    step: int = 1  # every so manieth row is a neighbor
     far: tuple[int, ...] = ()
 
     @property
@@ -35,7 +35,7 @@ class KeyBand:
         return len(self.far) + self.before + self.after + 1
 
     def near(self, start: int, end: int, keys: int) -> np.ndarray:
-        """The neighbours of rows start … end, -1 where there is no such key."""
+        """The neighbors of rows start … end, -1 where there is no such key."""
         at = np.arange(-self.before, self.after + 1) * self.step + np.arange(start, end)[:, None]
         return np.where((at >= 0) & (at < keys), at, -1)
 

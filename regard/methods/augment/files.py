@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from regard.core.errors import ConfigError, InputError, StorageError
 from regard.core.files import replacing
-from regard.data.examples import Example, Labelled, Tagged
+from regard.data.examples import Example, LabeledExample, TaggedExample
 from regard.data.files import PACKED, TextFile
 from regard.data.problems import FileLine, Problems
 from regard.data.readers import BY_SUFFIX, ExampleReader, ReaderOptions
@@ -57,7 +57,7 @@ def read_source(
         raise InputError(f"{name} holds no example for {task}")
     source = ExampleSource(task, examples, reader.forms[name], reader.fields.get(name, {}))
     if reader.schema.in_columns:
-        rows = [e.tags for e in examples if isinstance(e, Tagged) and e.tags is not None]
+        rows = [e.tags for e in examples if isinstance(e, TaggedExample) and e.tags is not None]
         tags = {tag for row in rows for tag in row}
         source.scheme = detect(rows) if tags and of_entities(tags) else ""
     return source
@@ -66,12 +66,12 @@ def read_source(
 def read_text(name: str, problems: Problems) -> ExampleSource:
     path, blank = Path(name), 0
     if not path.is_file():
-        raise InputError(f"{name} is no file; give a text, or --task for labelled examples")
+        raise InputError(f"{name} is no file; give a text, or --task for labeled examples")
     source = ExampleSource(TEXT, [], "lines")
     for number, line in TextFile(path, name, problems).lines():
         place = FileLine(name, number)
         if line.strip():
-            source.examples.append(Labelled(line, place=place, id=str(place)))
+            source.examples.append(LabeledExample(line, place=place, id=str(place)))
             source.blanks.append(blank)
         blank = 0 if line.strip() else blank + 1
     if not source.examples:
@@ -188,7 +188,7 @@ class ExampleWriter:
         return "\t".join(row) + "\n"
 
     def columns(self, example: Example) -> str:
-        assert isinstance(example, Tagged)
+        assert isinstance(example, TaggedExample)
         tags = example.tags or [""] * len(example.words)
         for cell in (*example.words, *(example.tags or ())):
             if not (is_cell(cell) if self.as_read else cell.split() == [cell]):
@@ -200,7 +200,7 @@ class ExampleWriter:
         return "\n".join([*lines, "", ""])
 
     def line(self, example: Example) -> str:
-        assert isinstance(example, Labelled)
+        assert isinstance(example, LabeledExample)
         return " ".join(example.text.splitlines()) + "\n"
 
 

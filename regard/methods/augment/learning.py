@@ -27,7 +27,7 @@ from regard.methods.augment.processes import build
 from regard.models import FAMILIES
 from regard.tasks import TASKS, objective_of, objectives
 from regard.tasks import task as find_task
-from regard.tasks.labelled import LabelledObjective
+from regard.tasks.labeled import LabeledObjective
 from regard.training.build import family, is_directory
 from regard.training.recipe import Augment, Recipe
 
@@ -83,12 +83,12 @@ def vary(objective: Any, recipe: Recipe) -> Augment:
 def settings(options: Augment, scheme: str = "") -> AugmentSettings:
     return AugmentSettings(
         tuple(options.methods),
-        share=LEAST if options.word_fraction is None else options.word_fraction,
+        word_fraction=LEAST if options.word_fraction is None else options.word_fraction,
         thesaurus=options.thesaurus or "",
         source=options.source,
         language=options.language or "",
         masked=options.model or "",
-        top=options.top_k,
+        top_k=options.top_k,
         scheme=scheme,
     )
 
@@ -122,7 +122,7 @@ def check(recipe: Recipe) -> None:
         raise ConfigError(
             f"augment.methods is set, and {task or name}{f' by {kind}' if writes else ''} is not "
             f"varied on the fly; that is for {', '.join(able)} by a model that labels "
-            f"({', '.join(LabelledObjective.learners())}). 'regard augment' writes variants of "
+            f"({', '.join(LabeledObjective.learners())}). 'regard augment' writes variants of "
             "other tasks into a file"
         )
     settings(options)

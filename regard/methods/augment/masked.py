@@ -7,7 +7,7 @@
 
 Of the `top` candidates (15 in TinyBERT) those count that are whole words. No stop word is replaced.
 By TinyBERT's rule (Jiao et al. 2020, algorithm 1, and its code) a word of several pieces has the
-neighbours of its GloVe vector; there are no such vectors here, so it stays as it is.
+neighbors of its GloVe vector; there are no such vectors here, so it stays as it is.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 
 from regard.core.errors import ConfigError
 from regard.data.augment.examples import BY_MODEL, CHUNK, Augmenter, AugmentSettings, Variant
-from regard.data.examples import Example, Tagged
+from regard.data.examples import Example, TaggedExample
 from regard.formats.directory import load
 from regard.methods.augment.back_translation import BackTranslator
 from regard.methods.augment.masked import MaskedAugmenter
@@ -22,14 +22,14 @@ AHEAD = 4  # chunks for each process that may wait to be written
 def build(settings: AugmentSettings) -> Augmenter:
     masked, back = None, None
     if settings.masked:
-        masked = MaskedAugmenter(load(settings.masked), top=settings.top, rule=settings.rule)
+        masked = MaskedAugmenter(load(settings.masked), top=settings.top_k, rule=settings.rule)
     if settings.away:
         back = BackTranslator(
             load(settings.away),
             load(settings.home) if settings.home else None,
             seed=settings.seed,
             temperature=settings.temperature,
-            beams=settings.beams,
+            beams=settings.num_beams,
             prefixes=settings.prefixes,
         )
     return Augmenter(settings, masked, back)
@@ -53,7 +53,7 @@ def augmented(
         for first in range(0, len(examples), CHUNK):
             yield from augmenter.variants(examples[first : first + CHUNK], first)
     else:
-        augmenter.cuts = not all(isinstance(example, Tagged) for example in examples)
+        augmenter.cuts = not all(isinstance(example, TaggedExample) for example in examples)
         yield from side_by_side(examples, settings, processes)
     if notes is not None:
         notes += augmenter.notes

@@ -1,4 +1,4 @@
-"""From a file of labelled examples to one with their variants, and a report of what was made."""
+"""From a file of labeled examples to one with their variants, and a report of what was made."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def augment_file(
         source.examples = [clean_example(example) for example in source.examples]
     names = tuple(methods) or tuple(METHODS)
     share, copies = published(len(source.examples))
-    if options.get("beams") and names == ("back",):
+    if options.get("num_beams") and names == ("back",):
         copies = 1  # beams find the same again
-    advised: dict[str, Any] = {"share": share, "copies": copies, "scheme": source.scheme}
+    advised: dict[str, Any] = {"word_fraction": share, "copies": copies, "scheme": source.scheme}
     settings = AugmentSettings(names, **advised | options)
-    if "share" in options and not settings.uses_share:
+    if "word_fraction" in options and not settings.uses_share:
         raise ConfigError(
             "--word-fraction plays no part here: a translation changes what it will, and "
             "TinyBERT's rule has a chance of its own; leave it out"
@@ -64,7 +64,7 @@ def augment_file(
         "out": str(out),
         "examples": len(source.examples),
         **write(source, out, settings, notes, originals, distinct, jobs, quiet),
-        "share": settings.share if settings.uses_share else None,
+        "share": settings.word_fraction if settings.uses_share else None,
         "copies": settings.copies,
         "seed": settings.seed,
         "notes": notes,

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from regard.core.errors import ConfigError
 from regard.data.corpus import MARKER, read_marker
-from regard.methods.distill.parts import TEXT
+from regard.methods.distill.parts import is_text_objective
 from regard.methods.runs import model_facts
 from regard.models import FAMILIES
+from regard.objectives import objective_of_kind
 from regard.tasks import TASKS, objective_of
-from regard.tasks.labelled import task_facts
+from regard.tasks.labeled import task_facts
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe, replaced
 from regard.training.run import RECIPE
@@ -20,7 +21,7 @@ from regard.training.run import RECIPE
 class InnerObjective(NamedTuple):
     of: str  # the objective to distill
     options: dict[str, Any]
-    recipe: Recipe  # of a labelled task: with the teacher's own classes and length
+    recipe: Recipe  # of a labeled task: with the teacher's own classes and length
 
 
 def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
@@ -28,9 +29,8 @@ def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
     kind = model_facts(teacher).family
     of = str(recipe.objective.get("of") or "")
     if not Path(recipe.data, MARKER).is_file():
-        return labelled_of(recipe, teacher, of)
-    if read_marker(Path(recipe.data)).get("kind") == "pairs":
-        return InnerObjective(of or "pairs", {}, recipe)
+        return labeled_of(recipe, teacher, of)
+    of = of or objective_of_kind(read_marker(Path(recipe.data)).get("kind", ""), "")
     if of:
         return InnerObjective(of, {}, recipe)
     if (teacher / RECIPE).is_file():
@@ -38,10 +38,10 @@ def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
         if learned.get("name") == "distill":
             return InnerObjective(str(learned["of"]), dict(learned.get("options", {})), recipe)
         name = learned.pop("name", "")
-        if name in TEXT:
+        if is_text_objective(name):
             return InnerObjective(name, learned, recipe)
     usual = FAMILIES[kind].running_objective
-    if usual not in TEXT:
+    if not is_text_objective(usual):
         raise ConfigError(
             f"{teacher} is a {kind}, which learns {usual!r} from text, and that cannot be "
             "distilled; distill it after it has learned a task, or name another: "
@@ -50,13 +50,13 @@ def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
     return InnerObjective(usual, {}, recipe)
 
 
-def labelled_of(recipe: Recipe, teacher: Path, of: str) -> InnerObjective:
+def labeled_of(recipe: Recipe, teacher: Path, of: str) -> InnerObjective:
     facts = task_facts(teacher)
     task = recipe.examples.task or str(facts.get("task", ""))
     learner = objective_of(task)
     if not learner:
         raise ConfigError(
-            f"{recipe.data} is no prepared text, and for labelled examples a task is needed: "
+            f"{recipe.data} is no prepared text, and for labeled examples a task is needed: "
             f"--task {', '.join(filter(objective_of, TASKS))}"
         )
     options = {k: v for k, v in (facts.get("objective") or {}).items() if v is not None}

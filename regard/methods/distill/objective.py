@@ -37,12 +37,12 @@ from regard.data.corpus import Corpus
 from regard.methods.distill.layers import StackStates, listening
 from regard.methods.distill.losses import angles
 from regard.methods.distill.parts import (
-    HEADED,
     SOFT,
-    TEXT,
     UnscoredCapture,
     answer_counts,
     answer_sums,
+    distilled_kind,
+    is_text_objective,
     last,
     layer_counts,
     layer_sums,
@@ -51,11 +51,9 @@ from regard.methods.distill.parts import (
 from regard.methods.distill.teacher import Teacher, check_student, mapped
 from regard.models.output import Heads
 from regard.models.state import State
-from regard.objectives import objective as find
 from regard.objectives.base import Batch, Hooks, Loss, Objective, Sample, hooks_of
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner as plain
-from regard.tasks.data import learners
 from regard.training.capture import Capture
 
 LAYERS = ("hidden", "attention", "embedding")
@@ -102,8 +100,8 @@ class DistillObjectiveOptions:
     embedding: float | None = None
     only: str | None = None  # softened words are compared at the "targets", or at "all" real tokens
     mapping: str | Sequence[int] = "uniform"  # "top", or the teacher's layer (from 1) for each
-    family: str = ""  # settled: how a labelled example is framed
-    marks: bool = True  # of a labelled objective: False where the teacher reads without them
+    family: str = ""  # settled: how a labeled example is framed
+    marks: bool = True  # of a labeled objective: False where the teacher reads without them
     digest: str | None = None  # settled: of the teacher's weights
 
 
@@ -124,13 +122,14 @@ class Distill(Objective, Hooks):
         o = self.options
         sizes = {"length": self.length, "batch": self.batch, "seed": self.seed}
         self.inner = inside(self.corpus, o, learning=self.learning, **sizes)
-        self.length, self.recurrent = self.inner.length, self.inner.recurrent  # type: ignore[misc]
+        self.length, self.stretches = self.inner.length, self.inner.stretches
+        self.recurrent = self.inner.recurrent  # type: ignore[misc]
         self.chosen = chosen(o)
         self.wanted = {part for part in PARTS if getattr(self.chosen, part)}
         self.layers = self.wanted & set(LAYERS)
         self.teacher = Teacher(o.teacher, self.inner, o.digest)
         self.every = self.chosen.only == "all"
-        if self.every and o.of not in TEXT:
+        if self.every and not is_text_objective(o.of):
             raise ConfigError(
                 f'objective.only is "all", but {o.of} answers at its targets alone; leave it out'
             )
@@ -187,7 +186,7 @@ class Distill(Objective, Hooks):
 
     def targets_in(self, batch: Batch) -> int:
         rows = answer_counts(self.inner, batch, every=self.every, pair=self.teacher.pair)
-        words = int(next(iter(rows.values()))) if self.options.of in TEXT else 0
+        words = int(next(iter(rows.values()))) if is_text_objective(self.options.of) else 0
         return max(words, self.inner.targets_in(batch))
 
     def auxiliary_models(self) -> list[str]:
@@ -308,14 +307,11 @@ class Distill(Objective, Hooks):
 
 def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Objective:
     """The objective that is distilled."""
-    known = (*TEXT, *HEADED)
     if not options.of:
         raise ConfigError(
             'objective.of is missing; name the objective that is distilled, such as of = "masked"'
         )
-    if options.of not in known:
-        raise UnknownName("objective to distill", options.of, known)
-    kind = find(options.of, learners())
+    kind = distilled_kind(options.of)
     names = fields_of(kind.Options)
     table = {k: getattr(options, k) for k in ("family", "marks") if k in names} | options.options
     if table.get("crf"):
@@ -338,7 +334,7 @@ def chosen(options: DistillObjectiveOptions) -> DistillStyle:
         for name in ("temperature", *PARTS)
         if (value := getattr(options, name)) is not None
     }
-    usual = style.only if options.of in TEXT else "targets"
+    usual = style.only if is_text_objective(options.of) else "targets"
     result = style._replace(**numbers, only=options.only or usual)
     choose("objective.only", result.only, ("targets", "all"))
     if result.temperature <= 0:

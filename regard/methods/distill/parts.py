@@ -6,13 +6,12 @@ are is known from the batch alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.data.tags import IGNORED
+from regard.core.errors import UnknownName
 from regard.methods.distill.layers import AttentionScores, StackStates
 from regard.methods.distill.losses import (
     among,
@@ -22,16 +21,14 @@ from regard.methods.distill.losses import (
     word_divergence,
 )
 from regard.models.output import SoftTarget
-from regard.objectives.base import Batch, Objective
+from regard.objectives import OBJECTIVES
+from regard.objectives import objective as find
+from regard.objectives.base import Batch, HeadAnswers, Objective
 from regard.objectives.source import SourceTarget
-from regard.tasks.multi_row import LANGUAGE
+from regard.tasks.data import learners
 from regard.training.capture import Capture, CapturedOutput
 
-MASKED = ("masked", "sentences")
-TEXT = (*MASKED, "causal", "recurrent", "prefix", "span", "pairs")
-HEADED = ("classify", "choose", "tag", "answer")  # whose answers `head_losses` can compare
 SOFT = "soft_"  # before the name of the loss whose answers are softened
-REFUSED = "answerable"  # the loss of XLNet's second answer: is there one in the passage?
 
 
 class UnscoredCapture(Capture):
@@ -56,6 +53,29 @@ class UnscoredOutput(CapturedOutput):
         self, hidden: Tensor, targets: Tensor, soft: SoftTarget, shares: Tensor | None = None
     ) -> Tensor:
         return self.surprisal(hidden, targets, shares)
+
+
+# -- which objectives can be distilled
+
+
+def can_be_distilled(kind: type[Objective]) -> bool:
+    """Rows that ask for a word are not the tokens of a batch, by which states are compared."""
+    return kind.comparable and not kind.queries
+
+
+def is_text_objective(name: str | None) -> bool:
+    """Is it the name of an objective that learns from text and can be distilled?"""
+    return name in OBJECTIVES and can_be_distilled(find(name))
+
+
+def distilled_kind(name: str) -> type[Objective]:
+    """The class of the objective to distill."""
+    others = learners()
+    known = OBJECTIVES | others
+    if name not in known or not can_be_distilled(find(name, others)):
+        able = [other for other in known if can_be_distilled(find(other, others))]
+        raise UnknownName("objective to distill", name, able)
+    return find(name, others)
 
 
 # -- which rows count
@@ -84,11 +104,6 @@ def last(rows: dict[str, Tensor]) -> Tensor:
     return list(rows.values())[-1]
 
 
-def words_of(objective: Objective) -> str:
-    """The loss of guessed words."""
-    return "masked" if objective.name in MASKED else objective.name
-
-
 # -- answers
 
 
@@ -96,16 +111,10 @@ def answer_counts(objective: Objective, batch: Batch, *, every: bool, pair: bool
     """Over how many rows the softened answers of each loss are compared. Whoever has no label
     has an answer of the teacher's all the same.
     """
-    plain = objective.counts(batch)
-    if objective.name in TEXT:
-        words = words_of(objective)
-        count = float(last(real_rows(objective, batch, pair)).sum()) if every else plain[words]
-        return {words: count} | ({"next": plain["next"]} if "next" in plain else {})
-    if objective.name == "tag":
-        return {"tag": float((batch["labels"] != IGNORED).sum())}
-    rows = float(batch["gold" if "gold" in batch else "known"].size(0))
-    refused = {REFUSED: rows} if REFUSED in plain else {}
-    return {objective.name: rows} | refused | {k: v for k, v in plain.items() if k == LANGUAGE}
+    counts = objective.counts(batch) | objective.answer_counts(batch)
+    if every:
+        counts[objective.word_loss] = float(last(real_rows(objective, batch, pair)).sum())
+    return counts
 
 
 def answer_sums(
@@ -119,76 +128,34 @@ def answer_sums(
     pair: bool,
 ) -> dict[str, Tensor]:
     """How far the student's answers are from the teacher's, by the losses that they belong to."""
-    sums: dict[str, Tensor] = {}
-    if objective.name in TEXT and every:
+    rows: list[tuple[Tensor, Tensor, Tensor | None]] = [
+        (own.hidden, its.hidden, own.shares)
+        for own, its in zip(student.words, teacher.words, strict=True)
+    ]
+    if every:
         attention_mask = last(real_rows(objective, batch, pair))
-        rows = student.hidden[-1][attention_mask], teacher.hidden[-1][attention_mask]
-        sums[words_of(objective)] = word_divergence(
-            student.model.output, teacher.model.output, rows, None, temperature
-        )
-    else:
-        name = words_of(objective) if objective.name in TEXT else LANGUAGE
-        for ours, theirs in zip(student.words, teacher.words, strict=True):
-            sums[name] = word_divergence(
-                student.model.output,
-                teacher.model.output,
-                (ours.hidden, theirs.hidden),
-                ours.shares,
-                temperature,
-            )
-    for name, each in head_losses(objective, student, teacher, batch, temperature):
-        sums[name] = each.sum()
+        rows = [(student.hidden[-1][attention_mask], teacher.hidden[-1][attention_mask], None)]
+    sums: dict[str, Tensor] = {}
+    for own, its, shares in rows:
+        outputs = student.model.output, teacher.model.output
+        sums[objective.word_loss] = word_divergence(*outputs, (own, its), shares, temperature)
+    first, second = (objective.head_answers(seen.by_head, batch) for seen in (student, teacher))
+    for ours, theirs in zip(first, second, strict=True):
+        sums[ours.loss_name] = head_divergence(ours, theirs, temperature).sum()
     return sums
 
 
-def head_losses(
-    objective: Any, student: Capture, teacher: Capture, batch: Batch, temperature: float
-) -> Iterator[tuple[str, Tensor]]:
-    """What each row of the heads' answers loses."""
-    both = zip(student.scores, teacher.scores, strict=True)
-    pairs = {ours.head: (ours.scores, theirs.scores) for ours, theirs in both}
-
-    def apart(name: str) -> Tensor:
-        return divergence(*pairs[name], temperature)
-
-    match objective.name:
-        case "sentences" if objective.pairs:
-            yield "next", apart("next")
-        case "classify" if objective.regression:  # a score, which no temperature softens
-            yield "classify", squares(*pairs["classify"])
-        case "classify":
-            yield "classify", apart("classify")
-        case "choose":
-            choices = (scores[:, 0][batch["rows"]] for scores in pairs["choose"])
-            ours, theirs = (among(scores, batch["held"]) for scores in choices)
-            yield "choose", divergence(ours, theirs, temperature)
-        case "tag":
-            read = batch["labels"] != IGNORED
-            ours, theirs = (scores[read] for scores in pairs["tag"])
-            yield "tag", divergence(ours, theirs, temperature)
-        case "answer":
-            places, inside = span_scores(pairs, batch)
-            each = (
-                divergence(among(ours, inside), among(theirs, inside), temperature)
-                for ours, theirs in places
-            )
-            yield "answer", torch.stack([*each]).mean(0)
-            if "span.unanswerable" in pairs:  # a logit of yes or no; the other's is 0
-                ours, theirs = (
-                    torch.stack([logit, torch.zeros_like(logit)], -1)
-                    for logit in pairs["span.unanswerable"]
-                )
-                yield REFUSED, divergence(ours, theirs, temperature)
-
-
-def span_scores(
-    pairs: dict[str, tuple[Tensor, Tensor]], batch: Batch
-) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-    """Of starts and of ends the scores of both models, and where an answer may stand."""
-    if "answer" in pairs:
-        starts, ends = zip(*(scores.unbind(-1) for scores in pairs["answer"]), strict=True)
-        return [starts, ends], batch["attention_mask"]
-    return [pairs["span"], pairs["span.ends"]], batch["eligible"]
+def head_divergence(student: HeadAnswers, teacher: HeadAnswers, temperature: float) -> Tensor:
+    """What each row of a head's answers loses; a score is softened by no temperature."""
+    ours, theirs = student.scores, teacher.scores
+    if student.asked is not None:
+        ours, theirs = ours[student.asked], theirs[student.asked]
+    if student.regression:
+        return squares(ours, theirs)
+    if student.eligible is not None:
+        ours, theirs = among(ours, student.eligible), among(theirs, student.eligible)
+    each = divergence(ours, theirs, temperature)
+    return each if each.ndim == 1 else each.mean(-1)  # of several distributions in a row
 
 
 # -- layers

@@ -24,7 +24,7 @@ from regard.data.corpus import MARKER, Corpus, read_marker
 from regard.formats.directory import describe, load, locate
 from regard.methods.distill.learned import inner_of
 from regard.methods.distill.objective import STYLES
-from regard.methods.distill.parts import TEXT
+from regard.methods.distill.parts import is_text_objective
 from regard.methods.distill.student import check_directory, check_shape, make_student, shape_of
 from regard.methods.distill.teacher import check_tokenizer
 from regard.methods.options import DistillOptions as Asked
@@ -42,9 +42,12 @@ from regard.methods.runs import (
     write_plan,
 )
 from regard.models import FAMILIES
-from regard.tasks.labelled import TASK
+from regard.objectives import learns_to_write
+from regard.objectives import objective as find_objective
+from regard.tasks.labeled import TASK
 from regard.training import recipe as recipes
 from regard.training.build import is_directory
+from regard.training.data import learned
 from regard.training.parallel import ProcessGroup
 from regard.training.progress import watch
 from regard.training.recipe import Budget, Recipe, replaced
@@ -53,7 +56,7 @@ from regard.training.run import RECIPE, check_place
 FIRST, PLAN = "first", "distill.json"
 PAIRS, LAYERS = "pairs", "layers"
 NEVER = 2**31 - 1  # steps between validations: only at the end
-USUAL = "hinton"  # for labelled examples and pairs; for text: distilbert
+USUAL = "hinton"  # for labeled examples and pairs; for text: distilbert
 TINY = "tinybert"
 EPOCHS = 10.0  # in which a task's layers are learned, unless a budget is given
 # Of TinyBERT on a task: what is set for the layers says nothing of the answers, and so on.
@@ -96,7 +99,7 @@ def distill(
 ) -> Facts:
     """Makes the student and lets it learn; gives what run.json says, and how large both are.
 
-    `recipe.data` is prepared text, prepared pairs or a file of labelled examples; what the recipe
+    `recipe.data` is prepared text, prepared pairs or a file of labeled examples; what the recipe
     says of its model is the student's.
     """
     out = Path(out)
@@ -169,20 +172,20 @@ def check(recipe: Recipe, plan: Asked) -> None:
 
 
 def check_prepared(recipe: Recipe, plan: Asked) -> None:
-    """Refuses what is asked of labelled examples alone."""
+    """Refuses what is asked of labeled examples alone."""
     if plan.sequence and read_marker(Path(recipe.data)).get("kind") != "pairs":
         raise no_pairs(recipe)
     if plan.vocab_size:
         raise ConfigError(
             f"{recipe.data} was cut into the teacher's own tokens, so its vocabulary has to stay; "
-            "leave --vocab-size out, which is for labelled examples"
+            "leave --vocab-size out, which is for labeled examples"
         )
     usual = Recipe().examples
     for each in fields(usual):
         if getattr(recipe.examples, each.name) != getattr(usual, each.name):
             option = OPTIONS.get(each.name, f"examples.{each.name}")
             raise ConfigError(
-                f"{recipe.data} is prepared, and {option} is for a file of labelled examples; "
+                f"{recipe.data} is prepared, and {option} is for a file of labeled examples; "
                 "leave it out, or give --data such a file"
             )
 
@@ -266,16 +269,18 @@ class DistillRun:
         plan = self.plan
         if plan.sequence and not plan.style:
             return [replaced(recipe, objective={"name": of} | options | recipe.objective)]
-        usual = plan.style or (USUAL if of not in TEXT or of == "pairs" else "distilbert")
+        of_text = is_text_objective(of)
+        running = of_text and find_objective(of).stretches
+        usual = plan.style or ("distilbert" if running else USUAL)
         inside = options | dict(recipe.objective.get("options", {}))
         table = {"of": of, "teacher": str(teacher), "style": usual}
         whole = {"name": "distill"} | table | recipe.objective | {"options": inside}
         recipe = replaced(recipe, objective=whole)
-        if whole["style"] == "distilbert" and of in TEXT:
+        if whole["style"] == "distilbert" and of_text:
             return [filled(recipe, DISTILBERT)]
         if whole["style"] != TINY:
             return [recipe]
-        if of in TEXT:  # general distillation learns the layers alone (Jiao et al. 2020, 3.2)
+        if of_text:  # general distillation learns the layers alone (Jiao et al. 2020, 3.2)
             return [filled(recipe, TINY_LAYERS)]
         # No answer is learned yet, so that no score of answers may end the stage or choose of it.
         layers = replaced(
@@ -325,7 +330,12 @@ class DistillRun:
 
         try:
             teach_pairs(
-                load(teacher), data, place, beams=self.plan.beams, precision=precision, watch=tell
+                load(teacher),
+                data,
+                place,
+                beams=self.plan.num_beams,
+                precision=precision,
+                watch=tell,
             )
         finally:
             progress.close()
@@ -335,7 +345,7 @@ class DistillRun:
 def keep_task(teacher: Path, out: Path) -> None:
     """What a model that answers in texts is asked by is its teacher's, too."""
     objective = recipes.read(out / RECIPE)["objective"]
-    writes = "pairs" in (objective["name"], objective.get("of"))
+    writes = learns_to_write(learned(objective))
     if writes and (teacher / TASK).is_file() and not (out / TASK).is_file():
         shutil.copyfile(teacher / TASK, out / TASK)
 

@@ -60,7 +60,12 @@ def teach_pairs(
         "weights": weights_digest([str(teacher.path)]), "beams": beams, "alpha": alpha,
     })  # fmt: skip
     total = len(corpus.documents) - 1
-    options = {"num_beams": beams, "length_penalty": alpha, "precision": precision, "batch": BATCH}
+    options = {
+        "num_beams": beams,
+        "length_penalty": alpha,
+        "precision": precision,
+        "batch_size": BATCH,
+    }
     with notes.open("a", encoding="utf-8") as file:
         for start in range(done, total, BLOCK):
             sources = [source_of(corpus, i) for i in range(start, min(start + BLOCK, total))]

@@ -12,7 +12,7 @@ from regard.formats.directory import load, locate
 from regard.methods.runs import model_facts, weights_digest
 from regard.models import FAMILIES
 from regard.objectives.base import Objective
-from regard.tasks.labelled import LabelledObjective, task_facts
+from regard.tasks.labeled import LabeledObjective, task_facts
 
 
 class Teacher:
@@ -31,7 +31,7 @@ class Teacher:
         self.model: Any = None
         check_heads(self.path, heads, objective.heads() or {}, self.family)
         check_tokenizer(self.path, objective.corpus)
-        if isinstance(objective, LabelledObjective):
+        if isinstance(objective, LabeledObjective):
             check_labels(self.path, objective.corpus.labels)
         self.digest = weights_digest([self.path])
         if digest not in (None, self.digest):
@@ -46,7 +46,7 @@ class Teacher:
         """
         if self.model is None:
             opened = load(self.path).model
-            if isinstance(self.objective, LabelledObjective):
+            if isinstance(self.objective, LabeledObjective):
                 opened = self.objective.opened(opened, self.path)
             self.model = opened.eval().requires_grad_(False)
         like, mine = (next(each.parameters()) for each in (model, self.model))

@@ -15,9 +15,10 @@ from regard.data.sources import SourceOptions
 from regard.data.special_tokens import special_of
 from regard.data.splits import SplitShares
 from regard.formats.directory import load, read_config, save
-from regard.methods.finetune.multi_stage import FinetuneOptions, amount, read_unlabelled
+from regard.methods.finetune.multi_stage import FinetuneOptions, amount, read_unlabeled
 from regard.methods.runs import Facts, model_facts, part, runner
 from regard.models import FAMILIES
+from regard.objectives import objective
 from regard.tasks.as_text import divided
 from regard.tasks.corpus import tokenizer_of
 from regard.training.build import family
@@ -37,7 +38,8 @@ def adapted(recipe: Recipe, out: Path, stages: FinetuneOptions, display: str) ->
     if not (out / TEXT / MARKER).is_file():
         write_text(recipe, out, stages)
     own, model = adapting(recipe, out, stages), Path(recipe.model)
-    if own.objective["name"] == "masked" and "masked" not in model_facts(model).heads:
+    start = model_facts(model)
+    if FAMILIES[start.family].model.fills == "masked" and "masked" not in start.heads:
         watch(display).note(f"{recipe.model} has no head that guesses words: it begins at random")
     facts = part(own, out / ADAPTED, runner(display))
     keep_heads(model, out / ADAPTED)
@@ -58,8 +60,8 @@ def write_text(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
     """
     splits = divided(recipe, "silent")
     examples = splits.train
-    if stages.unlabelled:
-        examples = [*examples, *read_unlabelled(recipe, stages)]
+    if stages.unlabeled:
+        examples = [*examples, *read_unlabeled(recipe, stages)]
     texts = dict.fromkeys(text for example in examples for text in example.texts())
     for example in splits.valid:
         for text in example.texts():
@@ -84,6 +86,7 @@ def adapting(recipe: Recipe, out: Path, stages: FinetuneOptions) -> Recipe:
     so it guesses words alone.
     """
     card = FAMILIES[family(recipe)]
+    own = card.running_objective
     paper = card.finetuned(recipe.examples.task or "")
     tokens = read_marker(out / TEXT)["splits"]["train"]["tokens"]
     config = model_facts(Path(recipe.model)).config
@@ -95,7 +98,7 @@ def adapting(recipe: Recipe, out: Path, stages: FinetuneOptions) -> Recipe:
         "model": recipe.model,
         "data": str(out / TEXT),
         "seed": recipe.seed,
-        "objective": {"name": card.running_objective},
+        "objective": {"name": own} | objective(own).separate_texts(config),
         "batch": {"seq_len": length, "size": samples},
         "budget": amount(stages.adapt or ""),
         "optimizer": {"lr": paper.lr},
@@ -103,8 +106,6 @@ def adapting(recipe: Recipe, out: Path, stages: FinetuneOptions) -> Recipe:
         if paper.schedule == "constant"
         else {"name": "linear", "warmup": WARMUP},
     }
-    if card.running_objective == "permuted":  # texts of a task do not go on from one to the next
-        table["objective"] |= {"memory": False, "two_directions": config.two_directions}
     return replaced(make(table), engine=recipe.engine)
 
 

@@ -38,14 +38,14 @@ def check_stages(recipe: Recipe, stages: FinetuneOptions) -> None:
         raise ConfigError("examples.extra_data is set already; leave it out, or --unlabeled")
 
 
-def read_unlabelled(recipe: Recipe, stages: FinetuneOptions) -> list[Example]:
+def read_unlabeled(recipe: Recipe, stages: FinetuneOptions) -> list[Example]:
     """The examples of --unlabeled. Their fields have the names of the data's; those of answers
     may be missing.
     """
     answers, names = find(recipe.examples.task or "").answers, recipe.examples.fields
     fields = {role: name for role, name in names.items() if role not in answers}
     bare = replaced(recipe, examples={"fields": fields})
-    return read_all(stages.unlabelled or "", bare, Problems())
+    return read_all(stages.unlabeled or "", bare, Problems())
 
 
 def resumed(out: Path) -> tuple[Recipe, FinetuneOptions]:
@@ -55,7 +55,7 @@ def resumed(out: Path) -> tuple[Recipe, FinetuneOptions]:
     )
     if table.get("digest") != data_digest(recipe, stages):
         raise InputError(
-            f"{recipe.data} (or what validates, or the unlabelled examples) has changed since "
+            f"{recipe.data} (or what validates, or the unlabeled examples) has changed since "
             f"{out} began; it can only go on with the same data: restore it, or begin a new run"
         )
     return recipe, stages
@@ -63,6 +63,6 @@ def resumed(out: Path) -> tuple[Recipe, FinetuneOptions]:
 
 def data_digest(recipe: Recipe, stages: FinetuneOptions) -> str:
     examples, task = recipe.examples, recipe.examples.task or ""
-    names = (recipe.data, examples.valid, examples.extra_data, stages.unlabelled)
+    names = (recipe.data, examples.valid, examples.extra_data, stages.unlabeled)
     files = (Path(file) for name in names if name for file in files_of(name, task))
     return digest_of(file for file in files if file.is_file())

@@ -12,7 +12,7 @@ from regard.core.files import replacing, write_json
 from regard.data.problems import Problems
 from regard.evaluation.predictors import predictor_for
 from regard.formats.directory import load
-from regard.methods.finetune.multi_stage import FinetuneOptions, read_unlabelled
+from regard.methods.finetune.multi_stage import FinetuneOptions, read_unlabeled
 from regard.methods.runs import Facts, Learn, part
 from regard.tasks.corpus import fingerprint, read_all
 from regard.training.progress import watch
@@ -22,7 +22,7 @@ from regard.training.run import pick_device
 FIRST, SURE, SUMMARY = "first", "pseudo.jsonl", "pseudo.json"
 
 
-def labelled_by_a_first(
+def labeled_by_a_first(
     recipe: Recipe, out: Path, stages: FinetuneOptions, learn: Learn, display: str
 ) -> Facts:
     """RUN/first, and RUN/pseudo.jsonl with what it is sure of; returns how many there are."""
@@ -35,7 +35,7 @@ def labelled_by_a_first(
 
 
 def write_labels(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
-    """A text that is labelled already is left out: one that validates must not be learned from,
+    """A text that is labeled already is left out: one that validates must not be learned from,
     whoever labels it, and one that learns has its label.
     """
     first = load(out / FIRST)
@@ -45,7 +45,7 @@ def write_labels(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
     known = {fingerprint(e) for name in names for e in read_all(name, recipe, Problems())}
     examples: list[Any] = []
     left_out = Counter[str]()
-    for example in read_unlabelled(recipe, stages):
+    for example in read_unlabeled(recipe, stages):
         mark = fingerprint(example)
         if mark in known:
             left_out["known"] += 1
@@ -80,7 +80,7 @@ def in_words(summary: Facts, stages: FinetuneOptions) -> str:
     counts = ", ".join(f"{label} {count:,}" for label, count in summary["kept"].items())
     total = sum(summary["kept"].values())
     text = (
-        f"{total:,} of {summary['asked']:,} unlabelled examples were given a label with a "
+        f"{total:,} of {summary['asked']:,} unlabeled examples were given a label with a "
         f"confidence of at least {stages.confidence:g} ({counts})"
     )
     if summary.get("known"):

@@ -1,4 +1,4 @@
-"""Fine-tuning: a model that has read before learns a task from labelled examples.
+"""Fine-tuning: a model that has read before learns a task from labeled examples.
 
 Besides the plain run there are three things to ask for, each of them a run or several inside of it:
 
@@ -24,7 +24,7 @@ from regard.methods.finetune.multi_stage import (
     FinetuneOptions,
     check_stages,
     data_digest,
-    read_unlabelled,
+    read_unlabeled,
     resumed,
 )
 from regard.methods.runs import BEFOREHAND, Facts, StageInterrupted, data_for, run
@@ -90,8 +90,8 @@ def check(recipe: Recipe) -> None:
 
 def rehearse(recipe: Recipe, stages: FinetuneOptions) -> None:
     """Refuses now what the run itself would refuse, perhaps hours later."""
-    if stages.unlabelled:
-        read_unlabelled(recipe, stages)
+    if stages.unlabeled:
+        read_unlabeled(recipe, stages)
     if stages.adapt:
         from regard.methods.finetune.adaptation import check_tokenizer
 
@@ -141,7 +141,7 @@ class FinetuneRun:
     def single(self, recipe: Recipe, out: Path, go_on: bool) -> Facts:
         """A model with all that comes before it; the facts say what the stages gave."""
         from regard.methods.finetune.adaptation import ADAPTED, adapted
-        from regard.methods.finetune.pseudo_labels import SUMMARY, SURE, labelled_by_a_first
+        from regard.methods.finetune.pseudo_labels import SUMMARY, SURE, labeled_by_a_first
 
         stages, extra = self.stages, Facts()
         if not go_on and (stages.adapt or stages.confidence):
@@ -150,7 +150,7 @@ class FinetuneRun:
                     adapted(recipe, out, stages, self.display)
                     recipe = replaced(recipe, model=str(out / ADAPTED))
                 if stages.confidence:
-                    labels = labelled_by_a_first(recipe, out, stages, self.plain, self.display)
+                    labels = labeled_by_a_first(recipe, out, stages, self.plain, self.display)
                     more = str(out / SURE) if sum(labels["kept"].values()) else None
                     recipe = replaced(recipe, examples={"extra_data": more})
         facts = self.plain(recipe, out, go_on)

@@ -52,7 +52,7 @@ class ReinforceOptions:
     reward: str | None = None  # a reward model's directory, or a rule such as contains:thanks
     beta: float = 0.04  # the leash
     group: int = 8  # replies to each prompt
-    tokens: int | None = None  # of a reply, at most; None: 32, or half of a short row
+    max_new_tokens: int | None = None  # of a reply, at most; None: 32, or half of a short row
     clip: float = 0.2  # ε: how far a ratio may go
     limit: float | None = None  # KL a token from which the leash pulls harder; None: never
     reference: str | None = None  # a model directory instead of the start
@@ -78,12 +78,12 @@ class Reinforce(PreferenceObjective):
 
     def prepare(self) -> None:
         o = self.options
-        if o.tokens is None:
-            o = self.options = replace(o, tokens=min(TOKENS, self.length // 2))
-        if o.group < 2 or o.tokens < 1:
+        if o.max_new_tokens is None:
+            o = self.options = replace(o, max_new_tokens=min(TOKENS, self.length // 2))
+        if o.group < 2 or o.max_new_tokens < 1:
             raise ConfigError(
-                f"objective.group is {o.group} and tokens {o.tokens}; a reply is compared with "
-                "others, so a group has at least 2, of at least 1 token"
+                f"objective.group is {o.group} and max_new_tokens {o.max_new_tokens}; a reply is "
+                "compared with others, so a group has at least 2, of at least 1 token"
             )
         for name in ("beta", "limit", "clip"):
             if (getattr(o, name) or 0) < 0:
@@ -92,10 +92,10 @@ class Reinforce(PreferenceObjective):
                 )
         if o.limit and not o.beta:
             raise ConfigError("objective.limit makes a leash pull harder; give a beta above 0")
-        if o.tokens >= self.length:
+        if o.max_new_tokens >= self.length:
             raise ConfigError(
-                f"objective.tokens is {o.tokens}, and a row has {self.length}; choose fewer, or a "
-                "larger batch.seq_len: a prompt needs room before its reply"
+                f"objective.max_new_tokens is {o.max_new_tokens}, and a row has {self.length}; "
+                "choose fewer, or a larger batch.seq_len: a prompt needs room before its reply"
             )
         self.weights = {"reward": 0.0, "kl": 0.0}  # only told
         super().prepare()
@@ -103,7 +103,7 @@ class Reinforce(PreferenceObjective):
         self.judge = judge_of(o.reward, corpus.tokenizer, corpus.special, self.options.form)
 
     def encode(self) -> None:
-        o, room = self.options, self.length - self.options.tokens
+        o, room = self.options, self.length - self.options.max_new_tokens
         prompts: dict[tuple[int, ...], None] = {}
         examples: Any = self.corpus.examples
         for prompt in prompts_of(examples, self.corpus.tokenizer, self.corpus.special, o.form):
@@ -114,8 +114,8 @@ class Reinforce(PreferenceObjective):
         if not prompts:
             raise refuse_none(self.corpus, 0, self.length)
         self.rows = Ragged(list(prompts))
-        self.sizes = o.group * (self.rows.sizes + o.tokens)
-        self.longest = int(self.rows.sizes.max()) + o.tokens
+        self.sizes = o.group * (self.rows.sizes + o.max_new_tokens)
+        self.longest = int(self.rows.sizes.max()) + o.max_new_tokens
 
     def auxiliary_models(self) -> list[str]:
         reward = self.options.reward
@@ -123,7 +123,7 @@ class Reinforce(PreferenceObjective):
         return [*super().auxiliary_models(), *own]
 
     def settled(self) -> dict[str, Any]:
-        return super().settled() | {"tokens": self.options.tokens}
+        return super().settled() | {"max_new_tokens": self.options.max_new_tokens}
 
     def sample(self, epoch: int, index: int) -> Sample:
         """`number` is what the draws depend on, whoever makes them."""
@@ -136,7 +136,7 @@ class Reinforce(PreferenceObjective):
         return {name: torch.from_numpy(value) for name, value in batch.items()}
 
     def targets_in(self, batch: Batch) -> int:
-        return int(batch["tokens"].size(0)) * self.options.group * self.options.tokens
+        return int(batch["tokens"].size(0)) * self.options.group * self.options.max_new_tokens
 
     def counts(self, batch: Batch) -> dict[str, float]:
         replies = float(batch["tokens"].size(0) * self.options.group)
@@ -156,9 +156,11 @@ class Reinforce(PreferenceObjective):
         chances: list[list[float]] = [[] for _ in keys]
         with at_rest(writer), torch.inference_mode():
             reader = self.reader(writer)
-            logits = reader.begin(prompts, o.tokens, o.group).repeat_interleave(o.group, 0)
+            logits = reader.begin(prompts, o.max_new_tokens, o.group).repeat_interleave(o.group, 0)
             pick = Sampler(self.seed, keys)
-            walk = DecodingLoop(reader, logits, pick=pick, process=None, ends=[end], limit=o.tokens)
+            walk = DecodingLoop(
+                reader, logits, pick=pick, process=None, ends=[end], limit=o.max_new_tokens
+            )
             for step in walk.steps():
                 for number, token, chance in step:
                     replies[number].append(token)

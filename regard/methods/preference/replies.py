@@ -32,7 +32,7 @@ from regard.objectives.base import Batch, Hooks, Objective
 from regard.objectives.reading import check_room, inner, read_on
 from regard.tasks.as_text import plain
 from regard.tasks.corpus import TaskCorpus
-from regard.tasks.labelled import TASK
+from regard.tasks.labeled import TASK
 from regard.tasks.replies import check_family, form_of, notes_of, spoken
 from regard.tasks.task_tokens import grown
 

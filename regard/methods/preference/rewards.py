@@ -28,7 +28,7 @@ from regard.data.corpus import Special
 from regard.data.tokenizer import Tokenizer
 from regard.methods.preference.replies import check_same_tokenizer, frozen
 from regard.methods.runs import model_facts
-from regard.tasks.labelled import task_facts
+from regard.tasks.labeled import task_facts
 
 Ids = list[list[int]]
 Rule = Callable[[Sequence[str], Sequence[str]], Sequence[float]]  # (prompts, replies) -> worth

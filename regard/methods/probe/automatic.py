@@ -9,7 +9,7 @@
 | position | a word | its place in the sentence: 1, 2, 3-4, 5-8, 9-16, 17+ |
 | previous-word | a word | which of the 20 most frequent words stands before it? |
 | sentence-length | a sentence | how many words: 4-8, 9-16, 17-24, 25-32, 33+ |
-| word-order | a sentence | are two neighbours swapped (bigram shift, Conneau et al. 2018)? |
+| word-order | a sentence | are two neighbors swapped (bigram shift, Conneau et al. 2018)? |
 | same-document | two sentences | do they follow one another, or come from two documents? |
 
 Sentences are drawn from all of the text by a hash, so that no order decides, and equal ones once.
@@ -233,7 +233,7 @@ def previous_word(sentences: Sequence[ProbeSentence]) -> list[ProbeItem]:
 
 
 def swapped(words: Sequence[str], dice: Any, swap: bool) -> ProbeItem:
-    """Two neighbours that differ change places."""
+    """Two neighbors that differ change places."""
     places = [i for i in range(len(words) - 1) if words[i].lower() != words[i + 1].lower()]
     order = list(words)
     if swap and places:

@@ -23,7 +23,7 @@ from regard.core.options import LIMIT as EXAMPLES
 
 PLAN = "plan.json"
 LIMIT = 4000  # sentences or texts
-READING = ("fields", "form", "header")  # how labelled files are read
+READING = ("fields", "form", "header")  # how labeled files are read
 IGNORED = {  # options that would change nothing
     "file": ("split",),
     "heads": ("valid", "test", "kind", "hidden_size", "dropout", "weight_decay", "epochs", "mix",
@@ -95,7 +95,7 @@ class ProbePlan:
             raise ConfigError(f"--weight-decay is {self.weight_decay:g}; it is 0 or more")
         if not self.task:
             raise ConfigError(
-                "--task is missing; give a labelled file, auto:NAME, heads or structure"
+                "--task is missing; give a labeled file, auto:NAME, heads or structure"
             )
         changed, about = self.changed(), "auto" if self.task.startswith("auto:") else self.task
         for name in IGNORED.get(about, IGNORED["file"]):

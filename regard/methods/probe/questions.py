@@ -18,7 +18,7 @@ import numpy as np
 from regard.attention.recorder import record
 from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import MARKER
-from regard.data.examples import Tagged
+from regard.data.examples import TaggedExample
 from regard.data.files import needed
 from regard.data.problems import Problems
 from regard.formats.directory import Checkpoint
@@ -227,8 +227,8 @@ def trees_of(plan: ProbePlan, notes: list[str]) -> tuple[Trees, str]:
         notes.extend(problems.notes(part))
         return trees
 
-    def example_of(tree: DependencyTree) -> Tagged:
-        return Tagged(tree.words, ("",) * len(tree.words), tree.place)
+    def example_of(tree: DependencyTree) -> TaggedExample:
+        return TaggedExample(tree.words, ("",) * len(tree.words), tree.place)
 
     parts, tested = in_parts(plan.data or "", plan.valid, plan.test, read, notes, example_of)
     parts["train"] = thinned(parts["train"], plan.limit)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard.core.errors import InputError, UnknownName
-from regard.data.examples import Labelled, Tagged
+from regard.data.examples import LabeledExample, TaggedExample
 from regard.data.files import TextFile
 from regard.data.problems import Problems
 from regard.data.readers import ExampleReader as FileReader
@@ -27,6 +27,7 @@ from regard.tasks.corpus import divide
 
 PARTS = ("train", "dev", "test")
 HELD_OUT = 0.2  # of one file: half of it validates, half tests
+WORDS, TEXTS = "tag", "classify"  # the tasks whose files a probe reads
 UD = (".conllu", ".conll-u")
 SAME = "measured on the data of --valid, which also told when to stop; --test gives others"
 
@@ -80,10 +81,10 @@ class ProbeTask:
             rows = np.flatnonzero(flat != IGNORED)
         ends = np.cumsum([len(self.parts[part]) for part in PARTS])
         own = zip(PARTS, np.split(np.arange(len(items)), ends[:2]), strict=True)
-        labelled = {part: places[sizes[places] > 0] for part, places in own}
+        labeled = {part: places[sizes[places] > 0] for part, places in own}
         return ProbeLabels(
             rows, flat[flat != IGNORED], np.concatenate([[0], np.cumsum(sizes)]),
-            len(self.classes), labelled["train"], labelled["dev"], labelled[self.tested],
+            len(self.classes), labeled["train"], labeled["dev"], labeled[self.tested],
         )  # fmt: skip
 
     def control(self, seed: int) -> ProbeLabels:
@@ -126,7 +127,7 @@ def task_of_files(
     reading: ProbeFileOptions | None = None,
     limit: int = LIMIT,
 ) -> ProbeTask:
-    """A task from labelled files; the limit is of what learns."""
+    """A task from labeled files; the limit is of what learns."""
     notes: list[str] = []
     how = reading or ProbeFileOptions()
     rows, tested = in_parts(
@@ -187,13 +188,15 @@ def examples(name: str, reading: ProbeFileOptions, notes: list[str], part: str) 
         if chosen not in FIELDS:
             raise UnknownName("field of CoNLL-U", chosen, FIELDS)
         trees = read_trees(name, reading.skip, problems)
-        rows: list[Any] = [Tagged(tree.words, tree.tags(chosen), tree.place) for tree in trees]
+        rows: list[Any] = [
+            TaggedExample(tree.words, tree.tags(chosen), tree.place) for tree in trees
+        ]
     else:
-        task = "tag" if tagged(name, reading) else "classify"
+        task = WORDS if tagged(name, reading) else TEXTS
         rows = read(name, task, problems=problems, **vars(reading))
     notes += problems.notes(part)
     for example in rows:
-        label = example.tags if isinstance(example, Tagged) else example.label
+        label = example.tags if isinstance(example, TaggedExample) else example.label
         if label is None:
             raise InputError(f"{example.place}: there is no label; a probe learns from labels")
     if part == "train":
@@ -203,25 +206,27 @@ def examples(name: str, reading: ProbeFileOptions, notes: list[str], part: str) 
 
 def tagged(name: str, reading: ProbeFileOptions) -> bool:
     """Does a file hold words with tags? Columns do; of records their first says it."""
-    if "words" in reading.fields or "tags" in reading.fields:
+    task = task_named(WORDS)
+    if reading.fields.keys() & {*task.needed, *task.answers}:
         return True
-    form = reading.form or FileReader(name, task_named("tag")).forms[name]
+    form = reading.form or FileReader(name, task).forms[name]
     if form == "jsonl":
         for _, values in json_lines(TextFile(Path(name), name, Problems())):
-            return any(str(key).lower() in ("words", "tokens") for key in values)
+            names = [name for role in task.needed for name in task.roles[role].split()]
+            return any(str(key).lower() in names for key in values)
     return form == "conll" and ".tsv" not in [x.lower() for x in Path(name).suffixes]
 
 
 def shape_of(example: Any) -> str:
-    if isinstance(example, Tagged):
+    if isinstance(example, TaggedExample):
         return "words"
     return "texts" if example.pair is None else "pairs"
 
 
 def item_of(example: Any) -> ProbeItem:
-    if isinstance(example, Tagged):
+    if isinstance(example, TaggedExample):
         return ProbeItem(example.words, example.tags or ())
-    assert isinstance(example, Labelled)
+    assert isinstance(example, LabeledExample)
     texts = (example.text,) if example.pair is None else (example.text, example.pair)
     return ProbeItem(texts, (str(example.label),))
 

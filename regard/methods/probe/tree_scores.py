@@ -96,7 +96,7 @@ def depth_scores(
 
 
 def chain_scores(trees: Sequence[DependencyTree]) -> dict[str, float | None]:
-    """The baseline that every word hangs on its neighbour: distances along the sentence."""
+    """The baseline that every word hangs on its neighbor: distances along the sentence."""
     places = [np.arange(len(tree.words)) for tree in trees]
     return distance_scores(trees, [np.abs(p[:, None] - p[None]) for p in places])
 
@@ -113,7 +113,7 @@ def always(name: str, counts: Sequence[Counter[int]], shift: int = 0) -> dict[st
 def baselines(
     learned: Sequence[DependencyTree], tested: Sequence[DependencyTree]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """What each figure reaches without a look at the states: every word hangs on its neighbour,
+    """What each figure reaches without a look at the states: every word hangs on its neighbor,
     has its head as far away as most are in what learns, and the root stands where it stands most
     often there. Depths that are all the same have no correlation.
     """

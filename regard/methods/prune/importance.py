@@ -132,7 +132,7 @@ def losses(
     limit: int | None,
     testing: dict[str, Any],
 ) -> Iterator[Iterator[Run]]:
-    """The losses of the model's own task on labelled data, or of reading a text.
+    """The losses of the model's own task on labeled data, or of reading a text.
 
     At most so many samples (0: all); data are read as a test would read them.
     """
@@ -141,14 +141,14 @@ def losses(
 
     plan = Plan(limit=limit or 0, **testing)
     if examples_asked(loaded, data, plan):
-        yield labelled(loaded, data, plan, samples)
+        yield labeled(loaded, data, plan, samples)
         return
     with corpus_for(loaded, data, plan) as corpus:
         objective = objective_for(loaded, limited(corpus, limit or 0), plan)
         yield read(loaded.model, objective, samples)
 
 
-def labelled(loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int) -> Iterator[Run]:
+def labeled(loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int) -> Iterator[Run]:
     from regard.evaluation.predict import Predictor
     from regard.evaluation.predictors import predictor_for
     from regard.evaluation.test import examples_of

@@ -1,6 +1,6 @@
 """Scales of 8 bits that suit what a layer reads.
 
-A weight that is far larger than its neighbours makes the scale of its whole row coarse. Where the
+A weight that is far larger than its neighbors makes the scale of its whole row coarse. Where the
 text seldom calls on it, it is better cut: of some shares of a row's largest weight the one is taken
 that changes the layer's output least, Σ_j E[x_j²] (w_j - ŵ_j)², with the mean squares of what the
 layer reads in a text of the user. Rows are cut before they are rounded; nothing else changes.

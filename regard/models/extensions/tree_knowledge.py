@@ -1,4 +1,4 @@
-"""Knowledge about a batch, as any encoder takes it: `model(tokens, real, known=knowledge)`."""
+"""Knowledge about a batch, as any encoder takes it: `model(ids, mask, known=knowledge)`."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from regard.data.augment.clean import clean_example, clean_text
 from regard.data.examples import (
     AnswerSpan,
     Example,
-    Labelled,
+    LabeledExample,
     MultipleChoice,
     Question,
-    Tagged,
+    TaggedExample,
     TextPair,
 )
 
@@ -33,8 +33,12 @@ def test_texts(text: str, cleaned: str) -> None:
 
 
 def test_all_texts_of_an_example() -> None:
-    assert clean_example(Labelled("A FILM!", label="X")) == Labelled("a film", label="X")
-    assert clean_example(Labelled("A!", "B?", 2.5, id="Q1")) == Labelled("a", "b", 2.5, id="Q1")
+    assert clean_example(LabeledExample("A FILM!", label="X")) == LabeledExample(
+        "a film", label="X"
+    )
+    assert clean_example(LabeledExample("A!", "B?", 2.5, id="Q1")) == LabeledExample(
+        "a", "b", 2.5, id="Q1"
+    )
     example = MultipleChoice("It RAINED.", ("Wet!", "Dry!"), "Effect", 1)
     assert clean_example(example) == MultipleChoice("it rained", ("wet", "dry"), "Effect", 1)
     years = MultipleChoice("When?", ("In 1990", "In 1991"), None, 1)  # they would become the same
@@ -46,7 +50,7 @@ def test_all_texts_of_an_example() -> None:
 @pytest.mark.parametrize(
     "example",
     [
-        Tagged(("A", "film"), ("O", "O")),
+        TaggedExample(("A", "film"), ("O", "O")),
         TextPair("A film", "Ein Film"),
         Question("Who?", "It was Anna.", (AnswerSpan("Anna", 7),)),
     ],

@@ -17,10 +17,10 @@ from regard.data.examples import (
     AnswerSpan,
     DialogueExample,
     Example,
-    Labelled,
+    LabeledExample,
     MultipleChoice,
     Question,
-    Tagged,
+    TaggedExample,
     TextPair,
 )
 from regard.data.tags import entities, problems, repair, write
@@ -28,7 +28,7 @@ from regard.methods.augment.processes import augmented
 from tests.laws.zoo import few
 from tests.methods.augment.small import listed
 
-FILM = Labelled("The good film was a very good one, said Anna.", label="praise", id="r1")
+FILM = LabeledExample("The good film was a very good one, said Anna.", label="praise", id="r1")
 KINDS = st.sampled_from(["O", "O", "O", "PER", "PER PER", "LOC", "LOC LOC LOC"])
 WORDS = ["good", "film", "Anna", "rome", "the", ",", "like"]
 
@@ -41,7 +41,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def variants(example: Example, own: str, **changes: Any) -> list[tuple[str, Any]]:
-    original: dict[str, Any] = {"copies": 12, "share": 0.2, "thesaurus": own, "seed": 3}
+    original: dict[str, Any] = {"copies": 12, "word_fraction": 0.2, "thesaurus": own, "seed": 3}
     results = Augmenter(AugmentSettings(METHODS, **(original | changes)))
     return [(v.method, v.example) for v in results.variants([example])[0]]
 
@@ -58,7 +58,7 @@ def test_a_text_keeps_its_label(own: str) -> None:
 
 
 def test_of_two_texts_one_changes(own: str) -> None:
-    original = Labelled("a good film was seen", "the film is good", 4.5)
+    original = LabeledExample("a good film was seen", "the film is good", 4.5)
     results = [new for _, new in variants(original, own, copies=24)]
     sides = {(new.text == original.text, new.pair == original.pair) for new in results}
     assert (False, False) not in sides and {(True, False), (False, True)} <= sides
@@ -86,25 +86,27 @@ def test_all_choices_change_or_none(own: str) -> None:
 
 
 @st.composite
-def sentences(draw: Any) -> Tagged:
+def sentences(draw: Any) -> TaggedExample:
     words, spans = [], []
     for kind in draw(st.lists(KINDS, min_size=1, max_size=7)):
         new = [draw(st.sampled_from(WORDS)) for _ in kind.split()]
         if kind != "O":
             spans.append((kind.split()[0], len(words), len(words) + len(new)))
         words += new
-    return Tagged(tuple(words), tuple(write(spans, len(words))))
+    return TaggedExample(tuple(words), tuple(write(spans, len(words))))
 
 
 @few(60)
 @given(sentences(), st.integers(0, 1000), st.sampled_from(["bio", "iob1", "bioes", "bilou"]))
 def test_tags_stay_valid_and_entities_whole(
-    own: str, original: Tagged, seed: int, scheme: str
+    own: str, original: TaggedExample, seed: int, scheme: str
 ) -> None:
     original = replace(original, tags=tuple(repair(original.tags or (), scheme)))
     before = {(k, original.words[a:b]) for k, a, b in entities(original.tags or ())}
     count = len(entities(original.tags or ()))
-    for method, new in variants(original, own, seed=seed, scheme=scheme, copies=4, share=0.4):
+    for method, new in variants(
+        original, own, seed=seed, scheme=scheme, copies=4, word_fraction=0.4
+    ):
         assert len(new.words) == len(new.tags) > 0
         assert not problems(new.tags, scheme)
         assert all(len(word.split()) == 1 for word in new.words)
@@ -114,9 +116,9 @@ def test_tags_stay_valid_and_entities_whole(
 
 
 def test_words_of_entities_are_never_replaced(own: str) -> None:
-    original = Tagged(("Anna", "likes", "a", "good", "film", "in", "Rome", "."),
+    original = TaggedExample(("Anna", "likes", "a", "good", "film", "in", "Rome", "."),
                    ("B-PER", "O", "O", "O", "O", "O", "B-LOC", "O"))  # fmt: skip
-    for method, new in variants(original, own, copies=40, scheme="bio", share=0.4):
+    for method, new in variants(original, own, copies=40, scheme="bio", word_fraction=0.4):
         words = dict(zip(new.words, new.tags, strict=True))
         assert "ann" not in words and "Ann" not in words and new.words[-1] == "."
         assert "motion picture" not in words
@@ -129,13 +131,13 @@ def test_parts_of_speech_go_with_their_words(own: str) -> None:
     kinds = {"the": "DET", "good": "ADJ", "film": "NOUN", "runs": "VERB", "fine": "ADJ",
              "movie": "NOUN", ".": "PUNCT"}  # fmt: skip
     words = ("the", "good", "film", "runs", ".")
-    original = Tagged(words, tuple(kinds[word] for word in words))
-    for _, new in variants(original, own, copies=40, share=0.5):
+    original = TaggedExample(words, tuple(kinds[word] for word in words))
+    for _, new in variants(original, own, copies=40, word_fraction=0.5):
         assert new.tags == tuple(kinds[word] for word in new.words)
 
 
 def test_words_without_tags_stay_without(own: str) -> None:
-    assert all(new.tags is None for _, new in variants(Tagged(("a", "good", "film")), own))
+    assert all(new.tags is None for _, new in variants(TaggedExample(("a", "good", "film")), own))
 
 
 # -- answers
@@ -147,7 +149,7 @@ def test_answers_are_where_they_say(own: str, seed: int) -> None:
     passage = "The good film was made in New York, a good city; New York is like Rome."
     answers = (AnswerSpan("New York", 26), AnswerSpan("York, a", 30), AnswerSpan("New York", 49))
     original = Question("Where was the good film made?", passage, answers, id="q")
-    for _, new in variants(original, own, seed=seed, copies=6, share=0.4):
+    for _, new in variants(original, own, seed=seed, copies=6, word_fraction=0.4):
         assert [answer.text for answer in new.answers] == ["New York", "York, a", "New York"]
         for answer in new.answers:
             assert new.passage.startswith(answer.text, answer.start)
@@ -165,7 +167,7 @@ def test_questions_without_answers(own: str) -> None:
 
 
 def test_chinese_words_are_changed_whole(own: str) -> None:
-    original = Labelled("我喜欢自然语言处理，它很有趣。", label="好")
+    original = LabeledExample("我喜欢自然语言处理，它很有趣。", label="好")
     results = {method: new.text for method, new in variants(original, own)}
     assert "热爱" in results["synonyms"] or "好玩" in results["synonyms"]
     assert " " not in "".join(results.values())
@@ -173,8 +175,8 @@ def test_chinese_words_are_changed_whole(own: str) -> None:
 
 
 def test_texts_without_words(own: str) -> None:
-    assert {new.text for _, new in variants(Labelled("?!", label="x"), own)} == {"?!"}
-    assert {new.text for _, new in variants(Labelled("good", label="x"), own)} == {
+    assert {new.text for _, new in variants(LabeledExample("?!", label="x"), own)} == {"?!"}
+    assert {new.text for _, new in variants(LabeledExample("good", label="x"), own)} == {
         "good",
         "fine",
     } | {"fine good"}
@@ -212,14 +214,14 @@ def test_several_processes_make_the_same(tmp_path: Path) -> None:
     [
         ({"methods": ()}, "no method; give some of synonyms, insert, swap, delete, masked, back"),
         ({"methods": ("swap", "swap")}, "named twice"),
-        ({"share": 0.0}, "share is 0; it must be above 0 and at most 1"),
+        ({"word_fraction": 0.0}, "word_fraction is 0; it must be above 0 and at most 1"),
         ({"copies": 0}, "copies is 0"),
         ({"seed": -1}, "seed is -1; it must be 0 or more"),
         ({"copies": 1.5}, "copies is 1.5; it must be a whole number"),
         ({"copies": float("inf")}, "copies is inf"),
         ({"thesaurus": "own.tsv"}, "no method that looks words up; ask for synonyms or insert"),
         ({"source": "code"}, "source 'code', and no method that inserts words"),
-        ({"top": 3}, "top 3, and no method that asks a masked model"),
+        ({"top_k": 3}, "top_k 3, and no method that asks a masked model"),
         ({"methods": ("masked",)}, "'masked' is asked for without a masked model"),
         ({"away": "x"}, "'back' is not asked for, but there is a model that translates"),
     ],

@@ -56,7 +56,7 @@ def test_without_lists_of_exceptions(tmp_path: Path) -> None:
 def test_every_word_of_an_index_is_found(tmp_path: Path) -> None:
     words = sorted(f"{letter}{number}" for letter in "az'.x" for number in range(40))
     file = listed(
-        tmp_path / "sorted", "  1 a licence", "  2 of two lines", *(f"{w} x" for w in words)
+        tmp_path / "sorted", "  1 a license", "  2 of two lines", *(f"{w} x" for w in words)
     )
     expected = SortedSynonymFile(file)
     assert [expected.find(word) for word in words] == [f"{word} x" for word in words]

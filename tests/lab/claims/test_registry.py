@@ -49,7 +49,7 @@ def test_a_mark_is_of_every_byte(tmp_path: Path) -> None:
 
 
 def test_all_files_that_measure_are_marked() -> None:
-    measuring = {"experiment", "finetuning", "labelled_texts", "small", "texts"}
+    measuring = {"experiment", "finetuning", "labeled_texts", "small", "texts"}
     assert measuring <= {file.stem for file in cache.ENGINE}
     assert {"rules", "page"}.isdisjoint(file.stem for file in cache.ENGINE)
 
@@ -81,7 +81,7 @@ def test_what_is_kept_hangs_on_the_code(tmp_path: Path, request: pytest.FixtureR
     assert places(tmp_path) == before
     seen: list[set[str]] = request.getfixturevalue("other_code")
     assert all(one != other for one, other in zip(before, places(tmp_path), strict=True))
-    own = {"path_length", "experiment"}, {"texts"}, {"labelled_texts", "finetuning", "experiment"}
+    own = {"path_length", "experiment"}, {"texts"}, {"labeled_texts", "finetuning", "experiment"}
     assert all(files <= marked for files, marked in zip(own, seen, strict=True))
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from regard.lab.claims import claim
-from regard.lab.claims.engine import labelled_texts
+from regard.lab.claims.engine import labeled_texts
 from regard.lab.claims.engine.claim import ClaimCell
 from regard.lab.claims.engine.experiment import Workspace
 from regard.lab.claims.engine.finetuning import FinetunedExperiment, PretrainedStart, filled
@@ -39,15 +39,15 @@ def records(file: Path) -> list[dict[str, object]]:
 
 
 def test_words_are_all_different() -> None:
-    every = [word for word, _ in labelled_texts.EVERY] + labelled_texts.PLAIN
+    every = [word for word, _ in labeled_texts.EVERY] + labeled_texts.PLAIN
     assert len(set(every)) == len(every)
-    others = [w for kind in (*labelled_texts.OF_SUBJECT, *labelled_texts.OF_STAGE) for w in kind]
+    others = [w for kind in (*labeled_texts.OF_SUBJECT, *labeled_texts.OF_STAGE) for w in kind]
     assert len({*every, *others}) == len(every) + len(others)
 
 
 def test_most_words_of_a_sentence_are_of_its_mood(tmp_path: Path) -> None:
-    made = records(labelled_texts.moods(tmp_path, 1, 300)["train"])
-    kinds = dict(labelled_texts.EVERY)
+    made = records(labeled_texts.moods(tmp_path, 1, 300)["train"])
+    kinds = dict(labeled_texts.EVERY)
     right = [
         Counter(kinds[word].split("-")[0] for word in str(row["text"]).split()).most_common(1)[0][0]
         == row["label"]
@@ -61,7 +61,7 @@ def test_a_seed_decides_and_tests_are_others(tmp_path: Path) -> None:
     held = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         (tmp_path / name).mkdir()
-        held.append(labelled_texts.moods(tmp_path / name, seed, 50))
+        held.append(labeled_texts.moods(tmp_path / name, seed, 50))
     a, b, c = (files["train"].read_text() for files in held)
     assert a == b != c
     train, test = (
@@ -71,8 +71,8 @@ def test_a_seed_decides_and_tests_are_others(tmp_path: Path) -> None:
 
 
 def test_pairs_are_of_the_mood_that_they_say(tmp_path: Path) -> None:
-    made = records(labelled_texts.same_moods(tmp_path, 1, 400)["train"])
-    kinds = dict(labelled_texts.EVERY)
+    made = records(labeled_texts.same_moods(tmp_path, 1, 400)["train"])
+    kinds = dict(labeled_texts.EVERY)
 
     def mood(text: object) -> str:
         return Counter(kinds[w].split("-")[0] for w in str(text).split()).most_common(1)[0][0]
@@ -82,8 +82,8 @@ def test_pairs_are_of_the_mood_that_they_say(tmp_path: Path) -> None:
 
 
 def test_a_long_text_has_four_telling_words(tmp_path: Path) -> None:
-    kinds = dict(labelled_texts.EVERY)
-    for row in records(labelled_texts.long_moods(100)(tmp_path, 1, 20)["train"]):
+    kinds = dict(labeled_texts.EVERY)
+    for row in records(labeled_texts.long_moods(100)(tmp_path, 1, 20)["train"]):
         told = [kinds[word] for word in str(row["text"]).split() if word in kinds]
         assert len(str(row["text"]).split()) == 100
         assert told == [f"{row['label']}-0"] * 4
@@ -92,22 +92,22 @@ def test_a_long_text_has_four_telling_words(tmp_path: Path) -> None:
 def test_the_graph_answers_what_the_text_does_not(tmp_path: Path) -> None:
     from regard.data.knowledge.graph import Graph
 
-    files = labelled_texts.facts(tmp_path, 1, 200)
-    colours = {a: c for a, b, c in Graph.read(files["graph"]) if b == "colour"}
+    files = labeled_texts.facts(tmp_path, 1, 200)
+    colors = {a: c for a, b, c in Graph.read(files["graph"]) if b == "color"}
     names: dict[str, set[str]] = {}
     for part in ("train", "test"):
         held = records(files[part])
-        names[part] = {w for row in held for w in str(row["premise"]).split() if w in colours}
+        names[part] = {w for row in held for w in str(row["premise"]).split() if w in colors}
         for row in held:
-            (asked,) = [word for word in str(row["hypothesis"]).split() if word in colours]
-            assert row["label"] == colours[asked] and str(row["label"]) in str(row["hypothesis"])
+            (asked,) = [word for word in str(row["hypothesis"]).split() if word in colors]
+            assert row["label"] == colors[asked] and str(row["label"]) in str(row["hypothesis"])
     assert not names["train"] & names["test"]
 
 
 def test_stories_are_cut_into_their_sentences(tmp_path: Path) -> None:
     from regard.data.corpus import Corpus
 
-    corpus = Corpus.open(labelled_texts.story_text(tmp_path), "valid")
+    corpus = Corpus.open(labeled_texts.story_text(tmp_path), "valid")
     assert len(corpus.sentences) - 1 == 6 * (len(corpus.documents) - 1)
 
 
@@ -117,7 +117,7 @@ def test_who_always_says_the_same_is_right_half_of_the_time(tmp_path: Path) -> N
     from regard.lab.claims.library.next_sentence import LENGTH, both
     from regard.models.bert import Bert, BertConfig
 
-    data = labelled_texts.story_text(tmp_path)
+    data = labeled_texts.story_text(tmp_path)
     shape = {"layers": 1, "width": 8, "heads": 1, "ffn_size": 8, "context": LENGTH}
     words = Corpus.open(data, "valid").vocab_size
     model = Bert(BertConfig(vocab_size=words, **shape), Bert.PRETRAINING).initialize()
@@ -202,7 +202,7 @@ def test_what_was_stopped_is_no_result(stop: list[int], tmp_path: Path) -> None:
 
 
 def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    broken = PretrainedStart("broken", labelled_texts.mood_text, {"model": "no-such-model"})
+    broken = PretrainedStart("broken", labeled_texts.mood_text, {"model": "no-such-model"})
     with pytest.raises(Exception, match="no-such-model"):
         broken.trained(1, Workspace(tmp_path, TINY))
     assert not [path for path in (tmp_path / "starts").iterdir() if path.suffix != ".lock"]

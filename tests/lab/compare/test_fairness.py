@@ -11,7 +11,7 @@ from regard.api import load
 from regard.data.corpus import Corpus
 from regard.lab.compare.comparison import Comparison, ComparisonCell, ComparisonPlan
 from regard.lab.compare.lineup import LineupEntry, ModelBudget
-from regard.lab.compare.measures import MeasureSizes, bits, exact, measure, words_to_hide
+from regard.lab.compare.measures import MeasureSizes, bits, likelihood, measure, words_to_hide
 from regard.lab.compare.verdict import KEPT
 from regard.models import FAMILIES
 from regard.models.state import State
@@ -156,7 +156,7 @@ def test_bits_per_byte_are_those_of_the_likelihood(model, objective, few, tmp_pa
             text = torch.cat([ids[first - 1 :][:1] if first else ids[-1:], ids[first:][:size]])
             for at in range(1, len(text)):
                 nats -= alone(loaded.model, objective, text, at)
-    found = exact(loaded, corpus, made)
+    found = likelihood(loaded, corpus, made)
     assert found["bits_per_byte"] == pytest.approx(nats / math.log(2) / corpus.bytes, rel=1e-5)
 
 

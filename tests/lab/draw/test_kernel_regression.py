@@ -164,7 +164,7 @@ def test_leave_one_out_hides_each_from_itself_alone() -> None:
 
 
 def test_leave_one_out_finds_a_bandwidth() -> None:
-    """Neither the nearest neighbour nor the mean: the best lies between."""
+    """Neither the nearest neighbor nor the mean: the best lies between."""
     x, y = sine()
     errors = {h: leave_one_out(x, y, h).item() for h in (0.01, 0.1, 0.3, 1.0, 3.0, 10.0)}
     assert min(errors, key=errors.__getitem__) in (0.1, 0.3, 1.0)

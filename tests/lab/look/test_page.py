@@ -18,7 +18,7 @@ def test_every_word_of_the_page_is_there_and_used() -> None:
     program = "".join(file.read_text(encoding="utf-8") for file in place.glob("*.js"))
     known = words("look")
     asked = set(re.findall(r'\b(?:w|words)\("(\w+)"', program))
-    asked |= set(re.findall(r'button\("(\w+)"|labelled\([\w.]+, "(\w+)"', program)[0])
+    asked |= set(re.findall(r'button\("(\w+)"|labeled\([\w.]+, "(\w+)"', program)[0])
     assert asked - {""} <= set(known)
     kinds = ("self", "encoder", "decoder", "cross", "content", "query")
     made = {f"about_{kind}" for kind in kinds} | set(kinds)

@@ -10,7 +10,7 @@ import pytest
 from regard.api import load
 from regard.core.errors import ConfigError
 from regard.data.augment.examples import AugmentSettings
-from regard.data.examples import Labelled, MultipleChoice, Question, Tagged, TextPair
+from regard.data.examples import LabeledExample, MultipleChoice, Question, TaggedExample, TextPair
 from regard.evaluation.text_predictor import TextPredictor
 from regard.methods.augment.back_translation import BackTranslator, respaced
 from regard.methods.augment.processes import build
@@ -28,7 +28,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 def settings(models: tuple[str, str], **changes: Any) -> AugmentSettings:
     given: dict[str, Any] = {
-        "away": models[0], "home": models[1], "prefixes": ("", None), "copies": 2, "beams": 2,
+        "away": models[0], "home": models[1], "prefixes": ("", None), "copies": 2, "num_beams": 2,
     }  # fmt: skip
     return AugmentSettings(("back",), **(given | changes))
 
@@ -60,19 +60,19 @@ def test_draws_differ_and_come_again(models: tuple[str, str]) -> None:
 
 def test_labels_stay(models: tuple[str, str]) -> None:
     examples = [
-        Labelled("the film was dull", label="bad"),
-        Labelled("the film was dull", "a plot was warm", "neutral"),
+        LabeledExample("the film was dull", label="bad"),
+        LabeledExample("the film was dull", "a plot was warm", "neutral"),
         MultipleChoice("the film was dull", ("a plot", "the actor was poor"), None, 1),
         Question("the film", "the plot was warm", (), True),
     ]
-    made = build(settings(models, beams=0)).variants(examples)
+    made = build(settings(models, num_beams=0)).variants(examples)
     assert [len(each) for each in made] == [2, 2, 2, 2]
     one, two, three, four = ([v.example for v in each] for each in made)
     assert all(e.label == "bad" and e.text != "the film was dull" for e in one)  # type: ignore[union-attr]
     assert all(e.label == "neutral" for e in two)  # type: ignore[union-attr]
     assert all(e.label == 1 and len(e.choices) == 2 for e in three)  # type: ignore[union-attr]
     assert all(e.passage == "the plot was warm" and e.impossible for e in four)  # type: ignore[union-attr]
-    assert made == build(settings(models, beams=0)).variants(examples)
+    assert made == build(settings(models, num_beams=0)).variants(examples)
 
 
 def test_a_source_for_a_target(models: tuple[str, str], tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_a_source_for_a_target(models: tuple[str, str], tmp_path: Path) -> None:
 
 def test_what_is_refused(models: tuple[str, str]) -> None:
     with pytest.raises(ConfigError, match="a translation has other words"):
-        build(settings(models)).variants([Tagged(("a",), ("O",))])
+        build(settings(models)).variants([TaggedExample(("a",), ("O",))])
     with pytest.raises(ConfigError, match="is in another language; give the model for the way"):
-        build(settings(models, home="")).variants([Labelled("a", label="x")])
+        build(settings(models, home="")).variants([LabeledExample("a", label="x")])
     with pytest.raises(ConfigError, match="temperature 0"):
         BackTranslator(load(models[1]), temperature=0)
     with pytest.raises(ConfigError, match="has to be told the languages"):
@@ -139,12 +139,15 @@ def test_beams_are_asked_once_for_each_text(
         return plain(self, examples, number)
 
     monkeypatch.setattr(TextPredictor, "answers", answers)
-    examples = [Labelled("the film was dull", label="bad"), Labelled("the plot", label="good")]
+    examples = [
+        LabeledExample("the film was dull", label="bad"),
+        LabeledExample("the plot", label="good"),
+    ]
     searches = build(settings(models, copies=5))
     made: Any = searches.variants(examples)
     assert asked == [2, 2] and [len({v.example.text for v in each}) for each in made] == [1, 1]
     assert any("its variants by 'back' repeat it" in note for note in searches.notes)
-    draws = build(settings(models, copies=5, beams=0))
+    draws = build(settings(models, copies=5, num_beams=0))
     made = draws.variants(examples)
     assert asked[2:] == [10, 10] and any(len({v.example.text for v in e}) > 1 for e in made)
     assert draws.notes == build(settings(models, copies=1)).notes == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from regard.core.errors import ConfigError, InputError, RegardError, StorageError, UnknownName
-from regard.data.examples import Tagged
+from regard.data.examples import TaggedExample
 from regard.data.tags import problems
 from regard.methods.augment.run import WIDTH, around
 from regard.tasks import read
@@ -108,7 +108,7 @@ def test_tagged_words(tmp_path: Path, own: str) -> None:
     made = read(out, "tag")
     assert len(made) == found["written"] == 14
     for example in made:
-        assert isinstance(example, Tagged) and example.tags is not None
+        assert isinstance(example, TaggedExample) and example.tags is not None
         assert not problems(example.tags)
         if "Anna" in example.words:
             at = example.words.index("Anna")

@@ -12,7 +12,7 @@ import pytest
 from regard.cli.main import main
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.augment.examples import AugmentSettings
-from regard.data.examples import Labelled, MultipleChoice, Tagged
+from regard.data.examples import LabeledExample, MultipleChoice, TaggedExample
 from regard.data.words import chinese_cutter
 from regard.methods.augment.learning import ExampleVariants, check
 from regard.methods.augment.processes import build
@@ -33,14 +33,15 @@ TEXTS = ["a b c d e f g h", "c d e a f", "g h i j k l b a c"]
 
 
 def varied(made: Any, *methods: str, chance: float = 1.0, seed: int = 1, scheme: str = "") -> Any:
-    settings = AugmentSettings(methods or ("swap", "delete"), share=0.3, scheme=scheme)
+    settings = AugmentSettings(methods or ("swap", "delete"), word_fraction=0.3, scheme=scheme)
     made.variants = ExampleVariants(build(settings), chance, seed)
     return made
 
 
 def classify(family: str, *, pairs: bool = False, task: str = "classify") -> Any:
     given = [
-        Labelled(text, "k l a" if pairs else None, "xy"[i % 2]) for i, text in enumerate(TEXTS)
+        LabeledExample(text, "k l a" if pairs else None, "xy"[i % 2])
+        for i, text in enumerate(TEXTS)
     ]
     return judging.build(Classify, family, judging.examples(task, given, ["x", "y"]))
 
@@ -83,7 +84,7 @@ def test_a_variant_is_framed_as_its_example(family: str, pairs: bool) -> None:
 
 
 def test_both_orders_of_similar_texts() -> None:
-    given = [Labelled(text, "k l a b", "xy"[i % 2]) for i, text in enumerate(TEXTS)]
+    given = [LabeledExample(text, "k l a b", "xy"[i % 2]) for i, text in enumerate(TEXTS)]
     held = judging.examples("similar", given, ["x", "y"])
     made = varied(judging.build(Classify, "gpt", held), "swap")
     sample = made.sample(0, 0)
@@ -111,7 +112,7 @@ def test_half_of_the_examples() -> None:
 def test_what_is_longer_than_all_examples_is_not_read(tmp_path: Path) -> None:
     file = listed(tmp_path / "own.tsv", "a\tb b b b b b", "c\td")
     made = classify("bert")
-    settings = AugmentSettings(("insert",), share=1.0, thesaurus=str(file))
+    settings = AugmentSettings(("insert",), word_fraction=1.0, thesaurus=str(file))
     made.variants = ExampleVariants(build(settings), 1.0, 1)
     sizes = [len(made.sample(epoch, i)["tokens"]) for epoch in range(20) for i in range(3)]
     assert max(sizes) <= made.max_len and len(set(sizes)) > 3
@@ -135,7 +136,7 @@ def test_choices_on_the_fly() -> None:
 @pytest.mark.parametrize("family", tagging.FAMILIES)
 def test_tags_on_the_fly(family: str) -> None:
     words = tagging.pieces()
-    examples = [*tagging.sentences(12), Tagged(("anna",) * 60, ("B-PER",) * 60)]
+    examples = [*tagging.sentences(12), TaggedExample(("anna",) * 60, ("B-PER",) * 60)]
     plain = tagging.objective(examples, words, family)
     made = varied(tagging.objective(examples, words, family), scheme="bio")
     assert plain.long == made.long == 1
@@ -262,7 +263,7 @@ def test_numbers_without_methods_are_refused(
         ({"augment": {"methods": ["back"]}}, ConfigError, "longer than learning"),
         ({"augment": {"methods": ["masked"]}}, ConfigError, "without a masked model"),
         ({"augment": {"methods": []}}, ConfigError, "no method"),
-        ({"augment": {"methods": ["swap"], "top_k": 9}}, ConfigError, "top 9, and no method"),
+        ({"augment": {"methods": ["swap"], "top_k": 9}}, ConfigError, "top_k 9, and no method"),
         (
             {"augment": {"methods": ["swap"]}, "examples": {"task": "answer"}},
             ConfigError,

@@ -13,7 +13,7 @@ from regard.api import LoadedModel, load
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.augment.examples import AugmentSettings
 from regard.data.augment.words import split
-from regard.data.examples import Labelled, Tagged
+from regard.data.examples import LabeledExample, TaggedExample
 from regard.decoding import fill
 from regard.methods.augment.masked import MaskedAugmenter
 from regard.methods.augment.processes import build
@@ -42,7 +42,7 @@ def test_candidates_are_those_of_fill(bert: LoadedModel) -> None:
     """The model's own words for a blank, without marks and the like."""
     made = MaskedAugmenter(bert, top=12)
     words, chances = made.candidates(split(TEXT), [1])[0]
-    asked = fill(bert, "the [MASK] film was very dull", top=12)[0].blanks[0]
+    asked = fill(bert, "the [MASK] film was very dull", top_k=12)[0].blanks[0]
     plain = [c for c in asked if c.text.isalpha()]
     assert words == [c.text for c in plain] and len(words) > 3
     assert chances == pytest.approx([c.probability for c in plain], rel=1e-4)
@@ -112,12 +112,14 @@ def test_a_long_text_is_read_around_the_word(bert: LoadedModel) -> None:
 
 def test_it_is_one_of_the_methods(tmp_path: Path) -> None:
     sharpened(load(tuning.bert(tmp_path / "a"))).save(tmp_path / "bert")
-    settings = AugmentSettings(("masked",), masked=str(tmp_path / "bert"), copies=3, share=0.2)
-    examples = [Labelled(TEXT, label="bad"), Labelled("Film", label="good")]
+    settings = AugmentSettings(
+        ("masked",), masked=str(tmp_path / "bert"), copies=3, word_fraction=0.2
+    )
+    examples = [LabeledExample(TEXT, label="bad"), LabeledExample("Film", label="good")]
     first, second = build(settings).variants(examples)
     assert all(v.example.label == "bad" and v.example.text != TEXT for v in first)
     assert all(v.example.text[0].isupper() for v in second)
-    given = Tagged(("warm", "film", "."), ("O", "B-X", "O"))
+    given = TaggedExample(("warm", "film", "."), ("O", "B-X", "O"))
     tagged = build(AugmentSettings(("masked",), masked=str(tmp_path / "bert"), scheme="bio"))
     for variant in tagged.variants([given])[0]:
         made: Any = variant.example

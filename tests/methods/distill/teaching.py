@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from regard.data.examples import AnswerSpan as Gold
-from regard.data.examples import Labelled, MultipleChoice, Question, Tagged
+from regard.data.examples import LabeledExample, MultipleChoice, Question, TaggedExample
 from regard.formats.directory import save
 from regard.methods.distill.objective import Distill
 from regard.tasks.answer_objective import AnswerObjective
 from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
+from regard.tasks.link import EntityCandidate, Link, Mention
+from regard.tasks.multilabel import Multilabel, MultiLabelExample
 from regard.tasks.tag_objective import Tag
 from tests.objectives.rules import make
 from tests.objectives.small import random_documents, text_corpus
@@ -64,10 +66,14 @@ def first_batch(objective: Any, count: int = 4) -> Any:
 TASKS: dict[str, tuple[Any, list[Any], list[str]]] = {
     "classify": (
         Classify,
-        [Labelled("a b", label="no"), Labelled("c d e f", label="yes"), Labelled("g")],
+        [
+            LabeledExample("a b", label="no"),
+            LabeledExample("c d e f", label="yes"),
+            LabeledExample("g"),
+        ],
         ["no", "yes"],
     ),
-    "similar": (Classify, [Labelled("a b", "c", 0.5), Labelled("d", "e f", 2.0)], []),
+    "similar": (Classify, [LabeledExample("a b", "c", 0.5), LabeledExample("d", "e f", 2.0)], []),
     "choose": (
         Choose,
         [
@@ -78,7 +84,7 @@ TASKS: dict[str, tuple[Any, list[Any], list[str]]] = {
     ),
     "tag": (
         Tag,
-        [Tagged(("a", "b", "c"), ("B-x", "I-x", "O")), Tagged(("d",), ("O",))],
+        [TaggedExample(("a", "b", "c"), ("B-x", "I-x", "O")), TaggedExample(("d",), ("O",))],
         ["O", "B-x", "I-x"],
     ),
     "answer": (
@@ -86,11 +92,28 @@ TASKS: dict[str, tuple[Any, list[Any], list[str]]] = {
         [Question("What was", "a b c d", (Gold("b c", 2),)), Question("What", "e f", ())],
         [],
     ),
+    "multilabel": (
+        Multilabel,
+        [
+            MultiLabelExample("a b", None, ("x", "z")),
+            MultiLabelExample("c d e", None, ()),
+            MultiLabelExample("f"),
+        ],
+        ["x", "y", "z"],
+    ),
+    "link": (
+        Link,
+        [
+            Mention("a b c", "b", (EntityCandidate("d", "e f"), EntityCandidate("g")), "g"),
+            Mention("h i", "h", tuple(map(EntityCandidate, "jkl")), "j"),
+        ],
+        [],
+    ),
 }
 ABLE = [(task, family) for task in TASKS for family in ("bert", "gpt", "xlnet", "longformer")]
 
 
-def labelled(task: str, family: str, place: Path, **more: Any) -> tuple[Any, Any]:
+def labeled(task: str, family: str, place: Path, **more: Any) -> tuple[Any, Any]:
     """An objective for a task, and a teacher that has its heads."""
     kind, held, labels = TASKS[task]
     corpus: Any = examples(task, held, labels)

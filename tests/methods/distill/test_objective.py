@@ -20,7 +20,7 @@ from regard.models.state import State
 from regard.objectives.masked import Masked
 from regard.objectives.reading import read_on
 from regard.training.train_module import checkpoint_blocks
-from tests.methods.distill.teaching import ABLE, ALL, FAMILIES, first_batch, labelled, teach, values
+from tests.methods.distill.teaching import ABLE, ALL, FAMILIES, first_batch, labeled, teach, values
 from tests.methods.distill.teaching import corpora as corpora  # a fixture
 from tests.objectives.rules import check_micro_batches, make, same, tiny
 from tests.tasks.judging import batch_of, model_of
@@ -200,7 +200,7 @@ def test_a_memory_goes_along_for_both(
 
 @pytest.mark.parametrize(("task", "family"), ABLE)
 def test_tasks_of_a_student_that_is_its_teacher(task: str, family: str, tmp_path: Path) -> None:
-    objective, teacher = labelled(task, family, tmp_path / "teacher", cosine=1.0)
+    objective, teacher = labeled(task, family, tmp_path / "teacher", cosine=1.0)
     objective.check(teacher)
     batch = batch_of(objective)
     student = teacher.double()
@@ -209,7 +209,7 @@ def test_tasks_of_a_student_that_is_its_teacher(task: str, family: str, tmp_path
     assert loss.counts == objective.counts(batch) and loss.sums.keys() == loss.counts.keys()
     for name, value in values(loss).items():
         assert (abs(value) < 1e-9) == (name.startswith("soft") or name == "cosine"), name
-    assert loss.counts[soft] == {"tag": 4.0, "classify": 3.0}.get(task, len(objective))
+    assert loss.counts[soft] == {"tag": 4.0}.get(task, len(objective))
     with torch.no_grad():
         for parameter in student.parameters():
             parameter.mul_(1.5)
@@ -218,9 +218,7 @@ def test_tasks_of_a_student_that_is_its_teacher(task: str, family: str, tmp_path
 
 def test_answers_of_a_task_by_hand(tmp_path: Path) -> None:
     """An example without a label is taught as well; at temperature 1 and for classes alone."""
-    objective, teacher = labelled(
-        "classify", "bert", tmp_path / "teacher", style="tinybert-answers"
-    )
+    objective, teacher = labeled("classify", "bert", tmp_path / "teacher", style="tinybert-answers")
     assert objective.weights == {"soft_classify": 1.0}
     student = model_of("bert", {"classify": 2}, layers=1)
     batch = first_batch(objective, 3)
@@ -231,9 +229,27 @@ def test_answers_of_a_task_by_hand(tmp_path: Path) -> None:
     torch.testing.assert_close(found.sums["soft_classify"], wanted)
 
 
+def test_every_class_of_several_is_taught_by_hand(tmp_path: Path) -> None:
+    """Each class is a yes or no of its own, and an example loses their mean."""
+    objective, teacher = labeled(
+        "multilabel", "bert", tmp_path / "teacher", style="tinybert-answers"
+    )
+    student = model_of("bert", {"classify": 3}, layers=1)
+    batch = first_batch(objective, 3)
+    loss = objective.loss(student, batch)
+    assert loss.counts == {"soft_multilabel": 3.0} and not batch["known"].all()
+    ours, theirs = (objective.inner.scores(model, batch) for model in (student, teacher))
+    wanted = sum(
+        F.kl_div(F.logsigmoid(sign * ours), F.logsigmoid(sign * theirs), log_target=True,
+                 reduction="none")
+        for sign in (1, -1)
+    )  # fmt: skip
+    torch.testing.assert_close(loss.sums["soft_multilabel"], wanted.mean(1).sum())
+
+
 def test_whether_there_is_an_answer_is_taught_too(tmp_path: Path) -> None:
     """XLNet says so by a head of its own, at half the weight of the answers."""
-    objective, teacher = labelled(
+    objective, teacher = labeled(
         "answer", "xlnet", tmp_path / "teacher", impossible="yes", style="tinybert-answers"
     )
     assert objective.weights == {"soft_answer": 1.0, "soft_answerable": 0.5}

@@ -12,7 +12,7 @@ from regard.formats.directory import save
 from regard.methods.distill.objective import Distill
 from regard.methods.distill.teacher import mapped
 from regard.models.extensions import extend
-from tests.methods.distill.teaching import TASKS, first_batch, labelled, teach, values
+from tests.methods.distill.teaching import TASKS, first_batch, labeled, teach, values
 from tests.methods.distill.teaching import corpora as corpora  # a fixture
 from tests.objectives.rules import make, tiny
 from tests.tasks.judging import TOKENIZER, examples, model_of, tokenizer
@@ -128,7 +128,7 @@ def test_options_that_make_no_sense(
 
 
 def test_tasks_that_do_not_fit(tmp_path: Path) -> None:
-    objective, _ = labelled("classify", "bert", tmp_path / "teacher")
+    objective, _ = labeled("classify", "bert", tmp_path / "teacher")
     corpus: Any = examples("classify", TASKS["classify"][1], ["no", "yes"])
     sizes: Any = {"length": 24, "batch": 8, "seed": 1}
 

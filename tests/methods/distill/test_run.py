@@ -274,9 +274,9 @@ def test_a_source_without_room_is_found_before_the_first_is_decoded(
 def test_translation_from_end_to_end(translator: tuple[Path, Path], tmp_path: Path) -> None:
     teacher, where = translator
     for name, asked in {
-        "sequence": Asked(str(teacher), "layers=1", sequence=True, beams=2),
+        "sequence": Asked(str(teacher), "layers=1", sequence=True, num_beams=2),
         "words": Asked(str(teacher), "decoder_layers=1"),
-        "both": Asked(str(teacher), "layers=1", style="hinton", sequence=True, beams=1),
+        "both": Asked(str(teacher), "layers=1", style="hinton", sequence=True, num_beams=1),
     }.items():
         out = tmp_path / name
         found = distill(quick(where), out, asked, display="silent")
@@ -298,7 +298,7 @@ def test_the_command(masked: Path, text: Path, tmp_path: Path) -> None:
     cases: list[tuple[list[str], str]] = [
         ([str(masked), "--data", str(text)], "--student"),
         ([*words, "--num-beams", "2"], "only --sequence-level uses"),
-        ([*words, "--task", "classify"], "--task is for a file of labelled examples"),
+        ([*words, "--task", "classify"], "--task is for a file of labeled examples"),
         ([*words, "--valid", "v.jsonl"], "--valid is for a file"),
         ([*words, "--skip", "no-label"], "--skip is for a file"),
         ([*words, "--field", "text=body"], "--field is for a file"),

@@ -117,7 +117,7 @@ def test_students_of_the_papers_have_their_sizes(
         ("width=64", "wider"),
         ("layers", "NAME=NUMBER"),
         ("layers=0", "NAME=NUMBER"),
-        ("colour=3", "part of a student's shape"),
+        ("color=3", "part of a student's shape"),
         ("vocab_size=3", "part of a student's shape"),
         ("", "no shape"),
     ],

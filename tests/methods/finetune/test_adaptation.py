@@ -14,10 +14,10 @@ from tokenizers import models, pre_tokenizers
 from regard.core.errors import InputError
 from regard.data.examples import (
     DialogueExample,
-    Labelled,
+    LabeledExample,
     MultipleChoice,
     Question,
-    Tagged,
+    TaggedExample,
     TextPair,
 )
 from regard.data.tokenizer import Tokenizer
@@ -35,9 +35,9 @@ STAGES = FinetuneOptions(adapt="4 steps")
 @pytest.mark.parametrize(
     ("example", "texts"),
     [
-        (Labelled("a b", "c"), ["a b", "c"]),
-        (Labelled("a b"), ["a b"]),
-        (Tagged(("a", "b")), ["a b"]),
+        (LabeledExample("a b", "c"), ["a b", "c"]),
+        (LabeledExample("a b"), ["a b"]),
+        (TaggedExample(("a", "b")), ["a b"]),
         (Question("who?", "a man"), ["who?", "a man"]),
         (MultipleChoice("a", ("right", "wrong"), asks="why?"), ["a", "why?"]),
         (MultipleChoice("", ("right", "wrong"), asks="why?"), ["why?"]),
@@ -111,7 +111,7 @@ def test_a_transformer_learns_what_it_reads(tmp_path: Path) -> None:
     recipe = tuning.recipe(model, data)
     facts = adapted(recipe, tmp_path, FinetuneOptions(adapt="20 steps"), "silent")
     lines = (tmp_path / "adapted" / "metrics.jsonl").read_text().splitlines()
-    rates = [step["rate"] for step in map(json.loads, lines) if "rate" in step]
+    rates = [step["lr"] for step in map(json.loads, lines) if "lr" in step]
     assert facts["outcome"] == "done" and max(rates) == pytest.approx(1e-4)
 
 

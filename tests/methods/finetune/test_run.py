@@ -17,14 +17,14 @@ from regard.api import load
 from regard.cli.main import main
 from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import read_marker
-from regard.data.examples import Labelled
+from regard.data.examples import LabeledExample
 from regard.evaluation.predict import Predictor
 from regard.methods.finetune import folds as crossing
 from regard.methods.finetune.multi_stage import PLAN, FinetuneOptions, amount, data_digest
 from regard.methods.finetune.run import finetune
 from regard.methods.runs import data_for, write_plan
 from regard.models import FAMILIES
-from regard.tasks.corpus import labelled_data
+from regard.tasks.corpus import labeled_data
 from regard.training import run as runs
 from regard.training.loop import Loop
 from regard.training.recipe import ExamplesConfig, Recipe, make
@@ -44,13 +44,13 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unlabelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixty new texts, one of them twice, and ten that are labelled elsewhere."""
+def unlabeled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty new texts, one of them twice, and ten that are labeled elsewhere."""
     texts = [record["text"] for record in tuning.reviews(60, seed=7)]
     known = [record["text"] for record in tuning.reviews(80)[:10]]
     texts = [text for text in texts if text not in known]
     records = [{"text": text} for text in [*texts, texts[0], *known]]
-    return tuning.write(tmp_path_factory.mktemp("more") / "unlabelled.jsonl", records)
+    return tuning.write(tmp_path_factory.mktemp("more") / "unlabeled.jsonl", records)
 
 
 def tune(made: Recipe, out: Path, **stages: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_it_learns_and_answers(bert: Path, reviews: Path, tmp_path: Path) -> Non
     found = tune(made, tmp_path / "run")
     assert found["outcome"] == "done" and found["valid"]["accuracy"] == 1.0
     ask = Predictor(load(tmp_path / "run"))
-    said = ask([Labelled("the plot was dull"), Labelled("a warm film and great music")])
+    said = ask([LabeledExample("the plot was dull"), LabeledExample("a warm film and great music")])
     assert [one.value for one in said] == ["bad", "good"]
 
 
@@ -213,17 +213,17 @@ def test_a_class_too_rare_for_every_fold_is_known_to_all(
 # -- going on with pre-training
 
 
-def test_adapting(bert: Path, reviews: Path, unlabelled: Path, tmp_path: Path) -> None:
+def test_adapting(bert: Path, reviews: Path, unlabeled: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    found = tune(tuning.recipe(bert, reviews), out, adapt="20 steps", unlabelled=str(unlabelled))
+    found = tune(tuning.recipe(bert, reviews), out, adapt="20 steps", unlabeled=str(unlabeled))
     assert found["outcome"] == "done" and found["adapted"]["steps"] == 20
-    assert not (out / "first").exists()  # unlabelled examples are text here
+    assert not (out / "first").exists()  # unlabeled examples are text here
     texts = [json.loads(line)["text"] for line in (out / "text.jsonl").read_text().splitlines()]
     assert len(texts) == len(set(texts)) > 100
     made: Any = runs.recipes.make(runs.recipes.read(out / "recipe.toml"))
-    held: Any = labelled_data(made, "valid").examples
+    held: Any = labeled_data(made, "valid").examples
     both = {example.text for example in held} & set(texts)
-    assert len(held) == 8 and not both  # what validates is not read before, labelled or not
+    assert len(held) == 8 and not both  # what validates is not read before, labeled or not
     assert read_marker(out / "text")["splits"]["train"]["documents"] == len(texts)
     assert runs.recipes.read(out / "recipe.toml")["model"] == str(out / "adapted")
     before, after = (load_file(p / "model.safetensors") for p in (bert, out / "adapted"))
@@ -282,18 +282,18 @@ LEARNED: dict[str, Any] = {  # only the last validation counts: the longest lear
 }
 
 
-def test_pseudo_labels(bert: Path, reviews: Path, unlabelled: Path, tmp_path: Path) -> None:
+def test_pseudo_labels(bert: Path, reviews: Path, unlabeled: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    given = {"unlabelled": str(unlabelled), "confidence": 0.9}
+    given = {"unlabeled": str(unlabeled), "confidence": 0.9}
     found = tune(tuning.recipe(bert, reviews, **LEARNED), out, **given)
     kept = [json.loads(line) for line in (out / "pseudo.jsonl").read_text().splitlines()]
     told = found["pseudo"]
-    count = len(unlabelled.read_text().splitlines())
+    count = len(unlabeled.read_text().splitlines())
     assert told["known"] == 11 and told["asked"] == count - 11
     assert len(kept) == sum(told["kept"].values()) > 0
     assert all(record["confidence"] >= 0.9 for record in kept)
     ask = Predictor(load(out / "first"))
-    said = ask([Labelled(record["text"]) for record in kept])
+    said = ask([LabeledExample(record["text"]) for record in kept])
     assert [record["label"] for record in kept] == [one.value for one in said]
     learned = json.loads((out / "run.json").read_text())["data"]["splits"]
     first = json.loads((out / "first" / "run.json").read_text())["data"]["splits"]
@@ -302,9 +302,9 @@ def test_pseudo_labels(bert: Path, reviews: Path, unlabelled: Path, tmp_path: Pa
 
 
 def test_pseudo_labels_go_on_where_they_stopped(
-    bert: Path, reviews: Path, unlabelled: Path, tmp_path: Path, stop: list[int]
+    bert: Path, reviews: Path, unlabeled: Path, tmp_path: Path, stop: list[int]
 ) -> None:
-    given = {"unlabelled": str(unlabelled), "confidence": 0.6}
+    given = {"unlabeled": str(unlabeled), "confidence": 0.6}
     changes = LEARNED | {"budget": {"steps": 20}}
     tune(tuning.recipe(bert, reviews, **changes), tmp_path / "whole", **given)
     stop += [40 + 10, 60 + 10]
@@ -318,12 +318,12 @@ def test_pseudo_labels_go_on_where_they_stopped(
 def test_nothing_to_be_sure_of(
     bert: Path,
     reviews: Path,
-    unlabelled: Path,
+    unlabeled: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     made = tuning.recipe(bert, reviews, budget={"steps": 2}, optimizer={"lr": 1e-6})
-    stages = FinetuneOptions(unlabelled=str(unlabelled), confidence=1.0)
+    stages = FinetuneOptions(unlabeled=str(unlabeled), confidence=1.0)
     finetune(made, tmp_path / "run", stages=stages, display="plain")
     said = capsys.readouterr().err
     assert "0 of" in said and "so nothing is added: try a lower --confidence" in said
@@ -332,28 +332,28 @@ def test_nothing_to_be_sure_of(
 
 
 def test_other_names_of_fields_and_another_form(
-    bert: Path, unlabelled: Path, tmp_path: Path
+    bert: Path, unlabeled: Path, tmp_path: Path
 ) -> None:
     """What the model labels is read like the data, whose form another file need not have."""
     rows = [f"{r['label']}\t{r['text']}" for r in tuning.reviews(40)]
     file = tmp_path / "reviews.dat"
     file.write_text("\n".join(["verdict\twords", *rows]) + "\n")
-    renamed = [{"words": json.loads(line)["text"]} for line in unlabelled.read_text().splitlines()]
+    renamed = [{"words": json.loads(line)["text"]} for line in unlabeled.read_text().splitlines()]
     more = tuning.write(tmp_path / "more.jsonl", renamed)
     fields = {"text": "words", "label": "verdict"}
     made = tuning.recipe(bert, file, examples={"format": "tsv", "fields": fields}, **LEARNED)
-    found = tune(made, tmp_path / "run", unlabelled=str(more), confidence=0.6)
+    found = tune(made, tmp_path / "run", unlabeled=str(more), confidence=0.6)
     record = json.loads((tmp_path / "run" / "pseudo.jsonl").read_text().splitlines()[0])
     assert record.keys() == {"words", "verdict", "confidence"}
     assert found["data"]["splits"]["train"]["examples"] > 36
 
 
 @pytest.mark.parametrize("family", ["gpt", "xlnet", "longformer", "t5"])
-def test_every_family(family: str, reviews: Path, unlabelled: Path, tmp_path: Path) -> None:
+def test_every_family(family: str, reviews: Path, unlabeled: Path, tmp_path: Path) -> None:
     """T5 learns, and gives labels, as text."""
     model = tuning.model(tmp_path / family, family)
     made = tuning.recipe(model, reviews, budget={"steps": 2}, batch={"seq_len": 24})
-    stages = {"adapt": "2 steps", "unlabelled": str(unlabelled), "confidence": 0.001}
+    stages = {"adapt": "2 steps", "unlabeled": str(unlabeled), "confidence": 0.001}
     found = tune(made, tmp_path / "run", **stages)
     assert found["outcome"] == "done" and found["adapted"]["out"] and found["pseudo"]["asked"] > 50
     kept = runs.recipes.read(tmp_path / "run" / "adapted" / "recipe.toml")
@@ -362,9 +362,9 @@ def test_every_family(family: str, reviews: Path, unlabelled: Path, tmp_path: Pa
     assert len(tune(crossed, tmp_path / "crossed", folds=2)["runs"]) == 2
 
 
-def test_everything_at_once(bert: Path, reviews: Path, unlabelled: Path, tmp_path: Path) -> None:
+def test_everything_at_once(bert: Path, reviews: Path, unlabeled: Path, tmp_path: Path) -> None:
     made = tuning.recipe(bert, reviews, budget={"steps": 4})
-    stages = {"folds": 2, "adapt": "2 steps", "unlabelled": str(unlabelled), "confidence": 0.5}
+    stages = {"folds": 2, "adapt": "2 steps", "unlabeled": str(unlabeled), "confidence": 0.5}
     found = tune(made, tmp_path / "run", **stages)
     assert found["folds"] == 2
     for i in (1, 2):
@@ -376,7 +376,7 @@ def test_everything_at_once(bert: Path, reviews: Path, unlabelled: Path, tmp_pat
 
 
 def test_data_that_changed_is_refused(
-    bert: Path, unlabelled: Path, tmp_path: Path, stop: list[int]
+    bert: Path, unlabeled: Path, tmp_path: Path, stop: list[int]
 ) -> None:
     file = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
     stop += [3]
@@ -463,10 +463,10 @@ def test_amounts_and_what_they_ask_for() -> None:
     for wrong in ("", "0", "-1", "three", "5 minutes"):
         with pytest.raises(ConfigError, match="--adapt"):
             amount(wrong)
-    assert FinetuneOptions.of({"unlabelled": "more.txt"}).confidence == 0.9
-    assert FinetuneOptions.of({"adapt": "2", "unlabelled": "more.txt"}).confidence is None
+    assert FinetuneOptions.of({"unlabeled": "more.txt"}).confidence == 0.9
+    assert FinetuneOptions.of({"adapt": "2", "unlabeled": "more.txt"}).confidence is None
     assert (
-        FinetuneOptions.of({"adapt": "2", "unlabelled": "more.txt", "confidence": 0.7}).confidence
+        FinetuneOptions.of({"adapt": "2", "unlabeled": "more.txt", "confidence": 0.7}).confidence
         == 0.7
     )
     assert not FinetuneOptions.of({})

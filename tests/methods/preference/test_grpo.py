@@ -39,7 +39,7 @@ from tests.objectives.rules import SHAPES, tiny
 from tests.tasks.judging import END, TOKENIZER
 
 SPECIAL = special_of(TOKENIZER, "this")
-SHORT: dict[str, Any] = {"reward": "share:a", "group": 3, "tokens": 4}
+SHORT: dict[str, Any] = {"reward": "share:a", "group": 3, "max_new_tokens": 4}
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_what_was_thought_when_drawn(family: str, tmp_path: Path) -> None:
     a row is longer than what Transformer-XL remembers.
     """
     place = other(tmp_path / family, family)
-    made = make(Reinforce, UNEVEN, place, family=family, **SHORT | {"tokens": 12})
+    made = make(Reinforce, UNEVEN, place, family=family, **SHORT | {"max_new_tokens": 12})
     model = moved_from(place)
     found = made.write(model, batch_of(made))
     again = log_probabilities(model, found.tokens, found.scored)
@@ -147,7 +147,7 @@ def test_a_memory_is_used_where_it_sees_all_that_a_row_sees(
 ) -> None:
     xl = tiny("transformer-xl", vocab_size=len(TOKENIZER), **changes)
     place = save(xl, tmp_path / "xl", TOKENIZER)
-    options = SHORT | {"tokens": 12, "family": "transformer-xl"}
+    options = SHORT | {"max_new_tokens": 12, "family": "transformer-xl"}
     made, model = make(Reinforce, UNEVEN, place, **options), moved_from(place)
     assert type(made.reader(model)) is kind and made.longest == 17
     found = made.write(model, batch_of(made))
@@ -156,7 +156,7 @@ def test_a_memory_is_used_where_it_sees_all_that_a_row_sees(
 
 
 def test_replies_are_drawn_from_the_model_itself(path: Path) -> None:
-    made = make(Reinforce, [Preference("a b")], path, reward="length", group=4000, tokens=1)
+    made = make(Reinforce, [Preference("a b")], path, reward="length", group=4000, max_new_tokens=1)
     model = opened(path)
     found = made.write(model, batch_of(made))
     p = model.logits(model(torch.tensor([words("a b")])))[0, -1].softmax(-1)
@@ -227,7 +227,7 @@ def test_what_was_written_in_half_precision_is_learned_from(path: Path) -> None:
 @pytest.mark.parametrize("family", ABLE)
 def test_every_model_that_goes_on_with_a_text(family: str, tmp_path: Path) -> None:
     place = other(tmp_path / family, family)
-    options: dict[str, Any] = {"reward": "distinct", "group": 8, "tokens": 8}
+    options: dict[str, Any] = {"reward": "distinct", "group": 8, "max_new_tokens": 8}
     made, model = make(Reinforce, UNEVEN, place, family=family, **options), opened(place)
     found = made.loss(model, batch_of(made))
     learned(found, made).backward()
@@ -241,7 +241,7 @@ def test_every_model_that_goes_on_with_a_text(family: str, tmp_path: Path) -> No
 def reinforced(place: Path, steps: int, **options: Any) -> list[dict[str, float]]:
     """What each step found: as the training loop takes them."""
     given = [Preference(letter) for letter in "cdef"]
-    made = make(Reinforce, given, place, reward="share:a", tokens=5, **options)
+    made = make(Reinforce, given, place, reward="share:a", max_new_tokens=5, **options)
     model = load(place).model.train()
     optimizer, found = torch.optim.Adam(model.parameters(), 0.01), []
     for step in range(steps):
@@ -341,17 +341,17 @@ def test_a_reward_model_must_read_the_same(path: Path, tmp_path: Path) -> None:
 
 def test_a_short_row_leaves_half_to_the_prompt(path: Path) -> None:
     made = make(Reinforce, UNEVEN, path, reward="distinct", length=24)
-    assert made.options.tokens == made.settled()["tokens"] == 12
-    assert make(Reinforce, UNEVEN, path, reward="distinct", length=64).options.tokens == 32
+    assert made.options.max_new_tokens == made.settled()["max_new_tokens"] == 12
+    assert make(Reinforce, UNEVEN, path, reward="distinct", length=64).options.max_new_tokens == 32
 
 
 def test_refusals(path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"group": 1}, "at least 2"),
-        ({"tokens": -1}, "at least 1 token"),
+        ({"max_new_tokens": -1}, "at least 1 token"),
         ({"beta": -1.0}, "cannot be negative"),
         ({"beta": 0.0, "limit": 0.1}, "give a beta above 0"),
-        ({"tokens": 24}, "a prompt needs room"),
+        ({"max_new_tokens": 24}, "a prompt needs room"),
         ({"family": "longformer"}, "longformer cannot learn from preferences"),
     ]
     for options, message in cases:

@@ -342,7 +342,7 @@ def test_refusals(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(ConfigError, match="LSTM"):
             prune(lstm, tmp_path / "out", plan)
     reviewer, talk = world.run("reviewer"), str(small.data(tmp_path / "talk"))
-    with pytest.raises(InputError, match="labelled"):
+    with pytest.raises(InputError, match="labeled"):
         prune(reviewer, tmp_path / "out", Plan(heads=0.5, data=[talk], repeats=0))
     monkeypatch.setattr("regard.methods.prune.run.scored", lambda *given: pytest.fail("too late"))
     for plan, told in (

@@ -67,7 +67,7 @@ def test_a_part_that_is_replaced_keeps_its_weights(specimen, name):
 ATTENTION, NETWORK = "blocks.0.attention.layer", "blocks.0.feed_forward.layer"
 REFUSED = [  # extension, options, what the refusal names
     ("wings", {}, "wings"),
-    ("gates", {"colour": "red"}, "colour"),
+    ("gates", {"color": "red"}, "color"),
     ("gates", {"place": "roof"}, r"gates\.place"),
     ("gates", {"kind": "wooden"}, r"gates\.kind"),
     ("gates", {"open": "wide"}, r"gates\.open"),

@@ -1,4 +1,4 @@
-"""The third kind of experiment: a model that has read learns a task from labelled examples.
+"""The third kind of experiment: a model that has read learns a task from labeled examples.
 
 The start is trained once a seed and kept beside the texts, for all claims that begin with it. An
 experiment says which keys of a fine-tuning's recipe its arms set; scores are those of the last
@@ -20,7 +20,7 @@ from typing import Any
 from regard.lab.claims.engine.cache import ENGINE, mark, once
 from regard.lab.claims.engine.claim import ClaimCell, ClaimExperiment
 from regard.lab.claims.engine.experiment import QUIET, Workspace, finished
-from regard.lab.claims.engine.labelled_texts import Files, mood_text
+from regard.lab.claims.engine.labeled_texts import Files, mood_text
 from regard.training import recipe as recipes
 from regard.training.recipe import Table
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from regard.lab.claims.engine.claim import ClaimCell
 from regard.lab.claims.engine.experiment import Workspace
-from regard.lab.claims.engine.labelled_texts import Files
+from regard.lab.claims.engine.labeled_texts import Files
 
 
 def turned(run: Path, files: Files, cell: ClaimCell, room: Workspace) -> dict[str, float]:
     """How far the probability of "same" moves when the two texts change places."""
-    from regard.data.examples import Labelled
+    from regard.data.examples import LabeledExample
     from regard.evaluation.predictors import predictor_for
     from regard.formats.directory import load
 
@@ -21,7 +21,7 @@ def turned(run: Path, files: Files, cell: ClaimCell, room: Workspace) -> dict[st
     first, second = ([pair[f"sentence{i}"] for pair in pairs] for i in (1, 2))
     predict = predictor_for(load(run))
     both = [
-        [answer.scores["same"] for answer in predict(list(map(Labelled, a, b)))]
+        [answer.scores["same"] for answer in predict(list(map(LabeledExample, a, b)))]
         for a, b in ((first, second), (second, first))
     ]
     moved = [abs(a - b) for a, b in zip(*both, strict=True)]

@@ -16,7 +16,7 @@ from regard.lab.claims.engine.finetuning import (
     PerArmExperiment,
     PretrainedStart,
 )
-from regard.lab.claims.engine.labelled_texts import Files, moods
+from regard.lab.claims.engine.labeled_texts import Files, moods
 from regard.training import recipe as recipes
 
 

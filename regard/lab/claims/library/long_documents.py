@@ -5,7 +5,7 @@ from __future__ import annotations
 from regard.lab.claims.engine.claim import ClaimCell
 from regard.lab.claims.engine.experiment import Workspace
 from regard.lab.claims.engine.finetuning import FinetunedExperiment, PretrainedStart
-from regard.lab.claims.engine.labelled_texts import long_moods, mood_text
+from regard.lab.claims.engine.labeled_texts import long_moods, mood_text
 from regard.training.recipe import Table
 
 SHORT, LONG = 64, 514  # tokens of a truncated text, and of the longest

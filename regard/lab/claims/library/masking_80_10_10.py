@@ -17,7 +17,7 @@ from regard.lab.claims.engine.finetuning import (
     PerArmExperiment,
     PretrainedStart,
 )
-from regard.lab.claims.engine.labelled_texts import shades
+from regard.lab.claims.engine.labeled_texts import shades
 
 SPLITS = {"80/10/10": (0.8, 0.1), "100/0/0": (1.0, 0.0), "80/20/0": (0.8, 0.2),
           "0/0/100": (0.0, 0.0)}  # fmt: skip

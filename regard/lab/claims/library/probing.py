@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from regard.lab.claims.engine.claim import ClaimCell, ClaimExperiment
 from regard.lab.claims.engine.experiment import Workspace
 from regard.lab.claims.engine.finetuning import GPT, PretrainedStart
-from regard.lab.claims.engine.labelled_texts import shades
+from regard.lab.claims.engine.labeled_texts import shades
 
 
 @dataclass(frozen=True)

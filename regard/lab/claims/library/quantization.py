@@ -6,7 +6,7 @@ from pathlib import Path
 
 from regard.lab.claims.engine.claim import ClaimCell
 from regard.lab.claims.engine.experiment import Workspace, seconds
-from regard.lab.claims.engine.labelled_texts import Files
+from regard.lab.claims.engine.labeled_texts import Files
 from regard.training.recipe import Table
 
 LARGER: Table = {"vocab_size": 8000, "width": 768, "layers": 4, "heads": 12, "ffn_size": 3072,

@@ -1,4 +1,4 @@
-"""What tasks with labelled examples share: rows of different lengths, each framed as its model
+"""What tasks with labeled examples share: rows of different lengths, each framed as its model
 wants it, and answers that are made with the same code that learns them.
 """
 
@@ -50,12 +50,14 @@ class Variants(Protocol):
     def of(self, example: Any, epoch: int, index: int) -> Any: ...
 
 
-class LabelledObjective(Objective, Hooks):
+class LabeledObjective(Objective, Hooks):
     """A subclass gives `encode` (the rows), `loss`, and `predict` with `merge` (the answers)."""
 
     corpus: TaskCorpus  # type: ignore[assignment]
     variants: Variants | None = None  # of the examples, in what learns
     varies: ClassVar[bool] = False  # can it read variants?
+    stretches = False
+    first_is_global: ClassVar[bool] = True  # does the first row of a Longformer see everything?
 
     @classmethod
     def suits(cls, card: Family) -> bool:
@@ -203,6 +205,10 @@ class LabelledObjective(Objective, Hooks):
         """The first figure of every task is higher where the model is better."""
         return new > old
 
+    @property
+    def word_loss(self) -> str:
+        return ""
+
     # -- the model
 
     def hidden(self, model: Any, batch: Batch) -> Tensor:
@@ -221,13 +227,16 @@ class LabelledObjective(Objective, Hooks):
         return y
 
     def global_rows(self, batch: Batch) -> Tensor:
-        """Which rows of a Longformer see everything: [CLS], the first."""
-        return batch["tokens"].new_zeros(batch["tokens"].size(0), 1)
+        """Which rows of a Longformer see everything: [CLS], the first, or none."""
+        tokens: Tensor = batch["tokens"]
+        if self.first_is_global:
+            return tokens.new_zeros(tokens.size(0), 1)
+        return torch.zeros_like(tokens, dtype=torch.bool)
 
     def adapt_model(self, model: Any) -> Any:
         if self.card.task_tokens:
             return grown(model, max(self.corpus.vocab_size, self.corpus.special.ids()[-1] + 1))
-        model = LabelledObjective.opened(self, model, None)
+        model = LabeledObjective.opened(self, model, None)
         return model if self.knowledge is None else self.knowledge.fitted(model)
 
     def check(self, model: Any) -> None:

@@ -1,9 +1,9 @@
-"""Made texts and labelled examples whose answer is known: small worlds that a tiny model can read.
+"""Made texts and labeled examples whose answer is known: small worlds that a tiny model can read.
 
 * moods: a sentence is glad or sad, in one of two shades, and most of its words are of that shade.
   Texts without labels tell which words go together, labels only what that is called.
 * stories: a text has a subject, and its sentences pass through stages in order.
-* creatures: each has a colour and fears another, which stands in a graph and nowhere else.
+* creatures: each has a color and fears another, which stands in a graph and nowhere else.
 
 Words are made of syllables and are entries of the vocabulary; every choice hangs on a key.
 """
@@ -219,40 +219,40 @@ ASKS = ("is the {x} {a} or {b}", "was that {x} {a} or was it {b}")
 
 class Creature(NamedTuple):
     name: str
-    colour: str
-    fears: str  # another colour
+    color: str
+    fears: str  # another color
 
 
 def creatures(seed: int) -> list[Creature]:
     every = [first + last for first in STARTS for last in ENDS]
     animals = []
     for i in permutation(len(every), seed, "creatures"):
-        colour, fears = keyed(seed, "properties", every[i]).choice(COLOURS, 2, replace=False)
-        animals.append(Creature(every[i], str(colour), str(fears)))
+        color, fears = keyed(seed, "properties", every[i]).choice(COLOURS, 2, replace=False)
+        animals.append(Creature(every[i], str(color), str(fears)))
     return animals
 
 
 def question(among: list[Creature], index: int, *key: int | str) -> Record:
-    """Which of two colours? The wrong one is any, that of the other creature, or what is feared."""
+    """Which of two colors? The wrong one is any, that of the other creature, or what is feared."""
     dice = keyed(*key, index)
     subject, other = (among[i] for i in dice.choice(len(among), 2, replace=False))
-    while other.colour == subject.colour or other.name == subject.name:
+    while other.color == subject.color or other.name == subject.name:
         other = among[int(dice.integers(len(among)))]
-    rest = [c for c in COLOURS if c not in (subject.colour, subject.fears, other.colour)]
-    wrong = (str(dice.choice(rest)), other.colour, subject.fears)[index % 3]
-    first, second = (str(c) for c in dice.permutation([subject.colour, wrong]))
+    rest = [c for c in COLOURS if c not in (subject.color, subject.fears, other.color)]
+    wrong = (str(dice.choice(rest)), other.color, subject.fears)[index % 3]
+    first, second = (str(c) for c in dice.permutation([subject.color, wrong]))
     a, b = (str(x) for x in dice.permutation([subject.name, other.name]))
     return {
         "premise": str(dice.choice(FRAMES)).format(a=a, b=b),
         "hypothesis": str(dice.choice(ASKS)).format(x=subject.name, a=first, b=second),
-        "label": subject.colour,
+        "label": subject.color,
     }
 
 
 def creature_text(place: Path) -> Path:
     """Questions about creatures of another world: the words, and no fact that is asked for."""
     known = {word for text in (*FRAMES, *ASKS) for word in text.split() if "{" not in word}
-    known |= {*COLOURS, "colour", "fears"}
+    known |= {*COLOURS, "color", "fears"}
     pieces = [*(s for s in STARTS if s not in known), *(f"##{end}" for end in ENDS)]
 
     def documents() -> Iterator[str]:
@@ -272,7 +272,7 @@ def facts(place: Path, seed: int, count: int) -> Files:
     seen, unseen = every[: len(every) * 3 // 4], every[len(every) * 3 // 4 :]
     graph = place / "facts.tsv"
     Graph(
-        fact for c in every for fact in ((c.name, "colour", c.colour), (c.name, "fears", c.fears))
+        fact for c in every for fact in ((c.name, "color", c.color), (c.name, "fears", c.fears))
     ).write(graph)
     parts = {"train": (count, seen), "test": (TESTED, unseen)}
     files = {
