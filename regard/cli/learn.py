@@ -227,7 +227,7 @@ def distill(
       regard distill my-gpt --student layers=4 --data docs --method hinton --out small-gpt
       regard distill reviewer --student layers=3 --data reviews.jsonl --out small-reviewer
       regard distill reviewer --student layers=3 --vocab-size 15000 --data reviews.jsonl --out tiny
-      regard distill tagger --student layers=2,width=128,heads=2,hidden=512 --method tinybert \\
+      regard distill tagger --student layers=2,width=128,heads=2,ffn_size=512 --method tinybert \\
         objective.attention=0 --data train.conll --out small-tagger
       regard distill translator --student layers=2 --data pairs --sequence-level --out quick
       regard distill --resume small-bert

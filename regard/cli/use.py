@@ -327,7 +327,9 @@ def predict(
     question, the best of several choices, how similar texts are, a translation, a summary, a reply.
 
     The model knows its task, and each gets a line. What belongs together stands in a line with tabs
-    between (two texts; question and passage; premise and choices), or is given as words.
+    between (two texts; question and passage; premise and choices), or is given as words. Without
+    --max-new-tokens a text that is written may be as long as those that the model has learned to
+    write.
 
     \b
     Examples:

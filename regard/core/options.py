@@ -90,7 +90,12 @@ LANGUAGE = Option("The language of the texts, such as zh.", "--language", "CODE"
 SEQ_LEN = Option("Tokens that are read at once.", "--seq-len", "N", "what the model has learned")
 SEED = Option("Decides every random choice.", metavar="N")
 SEEDS = Option("Repeat everything with N seeds; noise shows from 2 on.", metavar="N")
-LR = Option("The highest learning rate.", "--lr", "X", "the paper's; higher for narrow models")
+LR = Option(
+    "The highest learning rate; with --schedule noam a factor.",
+    "--lr",
+    "X",
+    "the paper's; higher for narrow models",
+)
 BATCH_SIZE = Option("Samples of a step.", "--batch-size", "N", "what fits")
 STEPS = Option("Learn for N steps.", metavar="N")
 VOCAB_SIZE = Option("Entries of the vocabulary.", "--vocab-size", "N")
@@ -99,6 +104,7 @@ THESAURUS = Option("A word, a tab and its synonyms in each line; or a directory 
                    metavar="FILE", default="the WordNet of this machine")  # fmt: skip
 VALID = Option("Examples to validate with.", "--valid", "FILE", "a tenth of the data")
 MAX_NEW_TOKENS = Option("Write at most N new tokens.", "--max-new-tokens", "N")
+TEXTS_AT_ONCE = Option("Texts at a time; it changes the speed alone.", "--batch-size", "N")
 NUM_BEAMS = Option("Search with N beams.", "--num-beams", "N")
 OUT = Option("The directory of the run.", "--out", "RUN")
 DATA = Option(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from regard.core.errors import ConfigError, UnknownName
-from regard.core.options import BATCH_SIZE, MAX_NEW_TOKENS, NUM_BEAMS, SEED, Option
+from regard.core.options import MAX_NEW_TOKENS, NUM_BEAMS, SEED, TEXTS_AT_ONCE, Option
 from regard.core.tables import from_table
 
 if TYPE_CHECKING:
@@ -77,9 +77,7 @@ class DecodingOptions:
     ] = "certain"  # see beam.py
     truncate: Annotated[bool, Option("Cut off the beginning of a prompt that is too long.")] = False
     precision: str = "own"  # "bf16": autocast; a model loaded in bf16 is faster still
-    batch_size: Annotated[int, BATCH_SIZE] = (
-        32  # prompts at a time; changes the speed, not the result
-    )
+    batch_size: Annotated[int, TEXTS_AT_ONCE] = 32
     first: int = 0  # number of the first prompt: draws depend on (seed, number, sample, step)
 
     @classmethod
