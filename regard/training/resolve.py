@@ -39,6 +39,7 @@ WARMUP = 0.1  # of a run too short for the paper's warm-up
 LEAST_WARMUP = 0.02  # where a paper gives a share of very many steps
 VALIDATIONS = 20  # in a run
 CHECKING = 0.1  # of the time of a run may go into validations on the way
+LEAST_JUDGED = 32  # samples of a validation on the way; fewer are no judge of a model
 ALL = 2**31  # samples of a validation
 BUDGETS = ("steps", "tokens", "minutes", "epochs", "flops")
 # What each adversary has, and its own choice. FreeLB's is that of its authors' code for MNLI, and
@@ -395,4 +396,5 @@ def validation_of(config: Resolved, steps: int, facts: RunFacts) -> tuple[int, i
     if not samples:  # going forward is a third of a step
         times = max(1, steps // every)
         samples = max(1, int(3 * CHECKING * steps / times)) * config.batch.size
+        samples = max(samples, LEAST_JUDGED)
     return every, samples
