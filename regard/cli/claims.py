@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -98,21 +99,28 @@ def warned(claim: Claim, facts: Table) -> list[str]:
     return [words("claims")[word].en for word in cautions(claim, facts)]
 
 
-def run_claims(
-    names: Annotated[Sequence[str], Argument("all|NAME…", "'regard claims list' lists them.")],
-    *,
+@dataclass(frozen=True)
+class EffortOptions:
+    """How much is tried, and where the pages go."""
+
     budget: Annotated[
         str | None, Option("Time of each claim, such as 90s or 5m: sets the effort.", metavar="X")
-    ] = None,
+    ] = None
     effort: Annotated[
         float | None,
         Option("Times the usual number of steps; 0.1 for a first look.", metavar="X"),
-    ] = None,
-    seeds: Annotated[int | None, SEEDS] = None,
+    ] = None
+    seeds: Annotated[int | None, SEEDS] = None
     jobs: Annotated[
         int, Option("Try N claims at once; those that measure time follow alone.", metavar="N")
-    ] = 1,
-    out: Out = HERE,
+    ] = 1
+    out: Out = HERE
+
+
+def run_claims(
+    names: Annotated[Sequence[str], Argument("all|NAME…", "'regard claims list' lists them.")],
+    *,
+    options: EffortOptions,
 ) -> Table:
     """Try what papers say: experiments with rules that were fixed before they run.
 
@@ -129,12 +137,13 @@ def run_claims(
     from regard.lab.claims import claim as find
     from regard.lab.claims import names as all_names
 
-    if jobs < 1:
-        raise ConfigError(f"--jobs is {jobs}; give at least 1")
+    if options.jobs < 1:
+        raise ConfigError(f"--jobs is {options.jobs}; give at least 1")
     chosen = [find(name) for name in (all_names() if list(names) == ["all"] else names)]
     rest, failed = chosen, dict[str, str]()
-    options = {"budget": budget, "effort": effort, "seeds": seeds}
-    words = "".join(f" --{name} {value}" for name, value in options.items() if value is not None)
+    out, jobs = options.out, options.jobs
+    efforts = {"budget": options.budget, "effort": options.effort, "seeds": options.seeds}
+    words = "".join(f" --{name} {value}" for name, value in efforts.items() if value is not None)
     at_once = f" --jobs {jobs}" if jobs > 1 else ""
     again = f"regard claims run {' '.join(names)}{words}{at_once} --out {out}"
     with keeping(again, out):
@@ -151,7 +160,7 @@ def run_claims(
             if len(rest) > 1:
                 say(f"[{number}/{len(rest)}] {each.name}")
             try:
-                facts = tried(each, out, budget, effort, seeds)
+                facts = tried(each, out, options.budget, options.effort, options.seeds)
                 say(f"  {facts['verdict']}: {facts['because']}")
             except RegardError as error:
                 if len(chosen) == 1:

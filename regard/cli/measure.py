@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from regard.cli import claims
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import say, unescaped
 from regard.core.errors import ConfigError, InputError, StorageError
-from regard.core.options import LR, Argument, Option, PartialOptions, option_of
+from regard.core.options import LR, Argument, Option, PartialOptions
 from regard.core.tables import Table
 from regard.data.readers import ReaderOptions as Reading
 from regard.decoding.options import DecodingOptions as Decoding
@@ -36,6 +37,28 @@ OF_TEST = {"--against", "--show-errors", "--strict", "--split"}
 # -- evaluate
 
 
+@dataclass(frozen=True)
+class MeasuringOptions:
+    """How a model is asked, and whether one is."""
+
+    prefix: Annotated[
+        str | None,
+        Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
+    ] = None
+    shots_from: Annotated[
+        Sequence[str],
+        Option("Draw demonstrations from here.", metavar="FILE", default="DATA, never the same"),
+    ] = ()
+    baseline: Annotated[
+        bool,
+        Option(
+            "Measure the n-gram that a neural model has to beat, instead of a model; its "
+            "split is valid unless --split says another."
+        ),
+    ] = False
+    quiet: Quiet = False
+
+
 def evaluate(
     model: Annotated[str, Argument("MODEL", "A run or a model directory; with --baseline DATA, or "
                                    "a saved n-gram and DATA.")],
@@ -45,24 +68,12 @@ def evaluate(
                  "what 'regard prepare' made of it."),
     ] = (),
     *,
+    options: MeasuringOptions,
     test: Annotated[Table, PartialOptions(EvaluateOptions)],
     reading: Annotated[Table, PartialOptions(Reading, "form", "fields", "header", "download")],
     decoding: Annotated[Table, PartialOptions(Decoding, *WRITING)],
-    prefix: Annotated[
-        str | None,
-        Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
-    ] = None,
     prompts: Annotated[Table, PartialOptions(PromptOptions)],
-    shots_from: Annotated[
-        Sequence[str],
-        Option("Draw demonstrations from here.", metavar="FILE", default="DATA, never the same"),
-    ] = (),
-    baseline: Annotated[
-        bool, Option("Measure the n-gram that a neural model has to beat, instead of a model; its "
-                     "split is valid unless --split says another.")
-    ] = False,
     ngram: Annotated[Table, PartialOptions(NgramOptions)],
-    quiet: Quiet = False,
     typed: AskedFor,
 ) -> Table:  # fmt: skip
     """Measure a model on data it has not learned from, by the field's own metrics.
@@ -86,21 +97,23 @@ def evaluate(
       regard evaluate ./data --baseline --ngram-order 3 --out ngram.safetensors
     """
     by_prompts = not OF_PROMPTS.isdisjoint(typed)
-    check_mode(typed, by_prompts, baseline)
-    if baseline:
+    check_mode(typed, by_prompts, options.baseline)
+    if options.baseline:
         return measured_ngram([model, *data], ngram)
     if not data:
         raise InputError("DATA is missing; give what the model is measured on, after MODEL")
     if by_prompts:
-        return measured_by_prompts(model, data, prompts, shots_from, test, reading, quiet)
+        return measured_by_prompts(
+            model, data, prompts, options.shots_from, test, reading, options.quiet
+        )
     from regard.evaluation.test import examine
     from regard.training.hardware import quick_malloc
 
     quick_malloc()
-    if prefix is not None:
-        decoding["prefix"] = prefix
+    if options.prefix is not None:
+        decoding["prefix"] = options.prefix
     plan = EvaluateOptions(**test, reading=reading, decoding=decoding)
-    return examine(model, list(data), plan, quiet=quiet)
+    return examine(model, list(data), plan, quiet=options.quiet)
 
 
 def check_mode(typed: Sequence[str], by_prompts: bool, baseline: bool) -> None:
@@ -290,32 +303,45 @@ def probed_lines(result: Table) -> Iterator[str]:
 # -- compare
 
 
-def compare(
-    sources: Annotated[
-        Sequence[str],
-        Argument("SOURCE… [KEY=VALUE]…", "Text in any form that 'regard prepare' reads, or what it "
-                 "made; with --resume the comparison. KEY=VALUE changes every model's recipe."),
-    ] = (),
-    *,
+@dataclass(frozen=True)
+class CompareOptions:
+    """What is asked of a comparison besides its plan."""
+
     budget: Annotated[
         str,
         Option("Of each model: a time (90s, 10m, 2h), tokens (2Mtok) or operations (0.3Pflop)."),
-    ] = "2m",
+    ] = "2m"
     models: Annotated[
         str,
-        Option("MODEL, MODEL:OBJECTIVE or MODEL:OBJECTIVE@SIZE.", metavar="A,B,…",
-               default="one of each family"),
-    ] = "",
-    out: Annotated[Path | None, Option("Where everything goes.", metavar="DIR")] = None,
-    plan: Annotated[Table, PartialOptions(Comparing)],
-    lr: Annotated[float | None, LR] = None,
+        Option(
+            "MODEL, MODEL:OBJECTIVE or MODEL:OBJECTIVE@SIZE.",
+            metavar="A,B,…",
+            default="one of each family",
+        ),
+    ] = ""
+    out: Annotated[Path | None, Option("Where everything goes.", metavar="DIR")] = None
+    lr: Annotated[float | None, LR] = None
     split_by: Annotated[
         str | None, Option("What ends a document of text: blank, line or file.")
-    ] = None,
-    resume: Annotated[bool, Option("SOURCE is a comparison: go on with it.")] = False,
-    quiet: Quiet = False,
+    ] = None
+    resume: Annotated[bool, Option("SOURCE is a comparison: go on with it.")] = False
+    quiet: Quiet = False
+
+
+def compare(
+    sources: Annotated[
+        Sequence[str],
+        Argument(
+            "SOURCE… [KEY=VALUE]…",
+            "Text in any form that 'regard prepare' reads, or what it "
+            "made; with --resume the comparison. KEY=VALUE changes every model's recipe.",
+        ),
+    ] = (),
+    *,
+    options: CompareOptions,
+    plan: Annotated[Table, PartialOptions(Comparing)],
     typed: AskedFor,
-) -> Table:  # fmt: skip
+) -> Table:
     """Put the models side by side: same text, tokenizer and division, each with its own objective
     and the same budget.
 
@@ -330,20 +356,17 @@ def compare(
       regard compare corpus/ --budget 2Mtok --models bert,xlnet,t5@small --out both-ways
       regard compare --resume lineage
     """
-    from regard.training.recipe import Optimizer
-
     settings = [word for word in sources if SETTING.fullmatch(word) and not Path(word).exists()]
     texts = [word for word in sources if word not in settings]
-    if lr is not None:
-        named = {option_of(Optimizer, name): name for name in Optimizer.__annotations__}
-        settings.append(f"optimizer.{named['--lr']}={lr}")
+    if options.lr is not None:
+        settings.append(f"optimizer.lr={options.lr}")
     if not texts:
         raise ConfigError("SOURCE is missing; give a text, or --resume and a comparison")
     from regard.lab.compare.comparison import again, begin
     from regard.lab.compare.lineup import ModelBudget, lineup
     from regard.lab.compare.planning import planned
 
-    if resume:
+    if options.resume:
         beside = [*(option for option in typed if option not in ("--resume", "--quiet", "--json")),
                   *settings]  # fmt: skip
         if beside:
@@ -352,18 +375,18 @@ def compare(
         if len(texts) > 1:
             raise ConfigError(f"--resume goes on with one comparison; {len(texts)} are given")
         place = Path(texts[0])
-        return run_comparison(again(place), place, quiet)
-    if out is None:
+        return run_comparison(again(place), place, options.quiet)
+    if options.out is None:
         raise ConfigError("--out is missing; give the directory that the comparison writes")
     names = ("seeds", "seq_len", "batch_size", "vocab_size")
     usual = {name: getattr(Comparing, name) for name in names}
     decided = planned(
-        tuple(texts), tuple(lineup(models.split(","))), ModelBudget.of(budget),
+        tuple(texts), tuple(lineup(options.models.split(","))), ModelBudget.of(options.budget),
         **{"size": ""} | usual | plan, settings=tuple(settings),
-        reading={"split_by": split_by} if split_by else {},
+        reading={"split_by": options.split_by} if options.split_by else {},
     )  # fmt: skip
-    begin(decided, out)
-    return run_comparison(decided, out, quiet)
+    begin(decided, options.out)
+    return run_comparison(decided, options.out, options.quiet)
 
 
 def run_comparison(plan: Any, place: Path, quiet: bool) -> Table:

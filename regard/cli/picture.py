@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,40 +20,47 @@ if TYPE_CHECKING:
 SENTENCE = "the animal did not cross the street because it was too tired"
 
 
+@dataclass(frozen=True)
+class LookPageOptions:
+    """What the page shows besides the text, and where it goes."""
+
+    out: Annotated[
+        Path | None, Option("The page.", metavar="FILE.html", default="RUN-look.html, here")
+    ] = None
+    second_text: Annotated[str | None, Option("Another text, side by side.", metavar="TEXT")] = None
+    against: Annotated[str, Option("Another model beside it, on the same text.", metavar="RUN")] = (
+        ""
+    )
+    target: Annotated[
+        str | None,
+        Option("What a decoder writes.", metavar="TEXT", default="the model writes it itself"),
+    ] = None
+    permutation: Annotated[
+        str,
+        Option(
+            "XLNet: the tokens to guess, in this order, or a seed to draw an order by.",
+            metavar="3,1,2|SEED",
+        ),
+    ] = ""
+    memory_text: Annotated[
+        str | None,
+        Option("Transformer-XL, XLNet: the text before, remembered.", metavar="TEXT"),
+    ] = None
+    global_tokens: Annotated[
+        Sequence[int],
+        Option("Longformer: which tokens are global.", metavar="1,7", commas=True),
+    ] = ()
+    with_knowledge: Annotated[bool, Option("With facts from the run's own graph.")] = False
+    force: Annotated[bool, Option("Replace what exists.")] = False
+    download: Annotated[bool, DOWNLOAD] = False
+
+
 def look(
     run: Annotated[str, Argument("RUN", "A run or a model directory.")],
     text: Annotated[str, Argument("TEXT", "What it reads; - is standard input.")],
     *,
-    out: Annotated[
-        Path | None, Option("The page.", metavar="FILE.html", default="RUN-look.html, here")
-    ] = None,
-    second_text: Annotated[
-        str | None, Option("Another text, side by side.", metavar="TEXT")
-    ] = None,
-    against: Annotated[
-        str, Option("Another model beside it, on the same text.", metavar="RUN")
-    ] = "",
-    target: Annotated[
-        str | None,
-        Option("What a decoder writes.", metavar="TEXT", default="the model writes it itself"),
-    ] = None,
-    permutation: Annotated[
-        str,
-        Option("XLNet: the tokens to guess, in this order, or a seed to draw an order by.",
-               metavar="3,1,2|SEED"),
-    ] = "",
-    memory_text: Annotated[
-        str | None,
-        Option("Transformer-XL, XLNet: the text before, remembered.", metavar="TEXT"),
-    ] = None,
-    global_tokens: Annotated[
-        Sequence[int],
-        Option("Longformer: which tokens are global.", metavar="1,7", commas=True),
-    ] = (),
-    with_knowledge: Annotated[bool, Option("With facts from the run's own graph.")] = False,
-    force: Annotated[bool, Option("Replace what exists.")] = False,
-    download: Annotated[bool, DOWNLOAD] = False,
-) -> Table:  # fmt: skip
+    options: LookPageOptions,
+) -> Table:
     """Make one page of a model's attention on a text, to open in any browser.
 
     Every layer and head as arcs and as a matrix, their mean and rollout, cross-attention, memory,
@@ -66,37 +74,40 @@ def look(
       regard look ./my-xlnet "New York is a city" --permutation 4,5,1
       regard look ./my-txl "and then it slept." --memory-text "The cat sat on the mat,"
     """
-    file = out or Path(f"{Path(run).resolve().name}-look.html")
-    if file.exists() and not force:
+    file = options.out or Path(f"{Path(run).resolve().name}-look.html")
+    if file.exists() and not options.force:
         raise InputError(f"{file} exists already; choose another --out, or say --force")
     if not file.parent.is_dir():
         raise InputError(f"there is no directory {file.parent} to write {file.name} into; make it")
-    parts = [part.strip() for part in permutation.split(",") if part.strip()]
-    if permutation and not (parts and all(part.isdecimal() for part in parts)):
+    parts = [part.strip() for part in options.permutation.split(",") if part.strip()]
+    if options.permutation and not (parts and all(part.isdecimal() for part in parts)):
         raise InputError(
-            f"--permutation is {permutation!r}; it must be numbers with commas, such as 3,1,2"
+            f"--permutation is {options.permutation!r}; it must be numbers with commas, such as "
+            "3,1,2"
         )
-    order: Any = [int(part) for part in parts] if "," in permutation else None
+    order: Any = [int(part) for part in parts] if "," in options.permutation else None
     if parts and order is None:
         order = int(parts[0])  # a number alone is a seed
-    if any(number < 0 for number in global_tokens):
-        raise InputError(f"--global-tokens has {min(global_tokens)}; tokens are counted from 0")
+    if any(number < 0 for number in options.global_tokens):
+        raise InputError(
+            f"--global-tokens has {min(options.global_tokens)}; tokens are counted from 0"
+        )
     from regard.formats.directory import load
     from regard.lab.look import look as record
 
     recording = record(
-        load(run, download=download),
+        load(run, download=options.download),
         text_or_input(text),
-        second=second_text,
-        against=load(against, download=download) if against else None,
-        target=target,
+        second=options.second_text,
+        against=load(options.against, download=options.download) if options.against else None,
+        target=options.target,
         order=order,
-        memory=memory_text,
-        knowledge=with_knowledge,
-        global_tokens=list(global_tokens) or None,
+        memory=options.memory_text,
+        knowledge=options.with_knowledge,
+        global_tokens=list(options.global_tokens) or None,
         tell=layer_progress if sys.stderr.isatty() else None,
     )
-    page = recording.save(file, force=force)
+    page = recording.save(file, force=options.force)
     return {"page": str(page), **recording.facts()}
 
 

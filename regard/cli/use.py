@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -295,41 +296,50 @@ def answer(dialogue: Any, text: str) -> None:
 # -- predict
 
 
+@dataclass(frozen=True)
+class PredictOptions:
+    """What is asked of a model besides the texts."""
+
+    pair: Annotated[
+        str | None, Option("The second text, where two are compared.", metavar="TEXT")
+    ] = None
+    question: Annotated[
+        str | None,
+        Option("choose: what is asked of the premise, such as cause or effect.", metavar="TEXT"),
+    ] = None
+    file: File = None
+    task: Annotated[
+        str | None,
+        Option(
+            "The task of a published model that does not say it (T5).",
+            metavar="T",
+            default="what the model has learned",
+        ),
+    ] = None
+    prefix: Annotated[
+        str | None,
+        Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
+    ] = None
+    precision: Precision = "fp32"
+    download: Download = False
+    jsonl: AsLines = False
+
+
 def predict(
     model: Model,
     texts: Annotated[Sequence[str], TEXTS] = (),
     *,
-    pair: Annotated[
-        str | None, Option("The second text, where two are compared.", metavar="TEXT")
-    ] = None,
-    question: Annotated[
-        str | None,
-        Option("choose: what is asked of the premise, such as cause or effect.", metavar="TEXT"),
-    ] = None,
-    file: File = None,
+    options: PredictOptions,
     reading: Annotated[Table, PartialOptions(Reading, "form", "fields")],
-    task: Annotated[
-        str | None,
-        Option("The task of a published model that does not say it (T5).", metavar="T",
-               default="what the model has learned"),
-    ] = None,
     decoding: Annotated[Table, PartialOptions(Decoding, *WRITING)],
-    prefix: Annotated[
-        str | None,
-        Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
-    ] = None,
-    precision: Precision = "fp32",
-    download: Download = False,
-    jsonl: AsLines = False,
     typed: AskedFor,
-) -> Table | None:  # fmt: skip
+) -> Table | None:
     """Ask a model what it has learned: the class of texts, the tags of words, the answer to a
     question, the best of several choices, how similar texts are, a translation, a summary, a reply.
 
     The model knows its task, and each gets a line. What belongs together stands in a line with tabs
     between (two texts; question and passage; premise and choices), or is given as words. Without
-    --max-new-tokens a text that is written may be as long as those that the model has learned to
-    write.
+    --max-new-tokens a text may be as long as those that the model has learned to write.
 
     \b
     Examples:
@@ -338,46 +348,44 @@ def predict(
       regard predict judge "A man sleeps." --pair "A man is awake."
       regard predict tagger "Angela Merkel visited Paris."
       regard predict reader "Who sat?" "The cat sat on the mat."
-      regard predict chooser "The ground was wet." "It had rained." "The sun shone." \\
-        --question cause
+      regard predict chooser "It was wet." "It rained." "The sun shone." --question cause
       regard predict translator --num-beams 4 < book.en > book.zh
       regard predict t5-small "Good morning." --task translate \\
         --prefix "translate English to German: "
     """
-    if "--json" in typed and jsonl:
+    if "--json" in typed and options.jsonl:
         raise InputError("--json prints one object and --jsonl many; choose one of them")
     from regard.cli.asking import described, examples_of, learned
     from regard.tasks import task as find
 
-    wanted = task or learned(model)
+    wanted = options.task or learned(model)
+    source = texts, options.file, reading, options.pair, options.question
     if wanted:  # what cannot be read is refused before a model is opened
-        examples, remarks = examples_of(find(wanted), texts, file, reading, pair, question)
-    loaded = opened(model, download=download)
+        examples, remarks = examples_of(find(wanted), *source)
+    loaded = opened(model, download=options.download)
     from regard.evaluation.predict import facts_of
     from regard.evaluation.predictors import check_task, predictor_for, task_of
 
     if not wanted:
         wanted = task_of(loaded) or facts_of(loaded)["task"]
-        examples, remarks = examples_of(find(wanted), texts, file, reading, pair, question)
+        examples, remarks = examples_of(find(wanted), *source)
     name = check_task(loaded, [wanted])
     for example in examples:
         find(name).check_asked(example, model)
-    more = decoding | ({} if prefix is None else {"prefix": prefix})
-    predictor = predictor_for(loaded, task=name, precision=precision, **more)
-    labels, rows = predictor.labels, []
+    more = decoding | ({} if options.prefix is None else {"prefix": options.prefix})
+    predictor = predictor_for(loaded, task=name, precision=options.precision, **more)
+    as_json, rows = "--json" in typed, []
     for example, answer in zip(examples, predictor.stream(examples), strict=True):
-        row = described(find(name), example, answer, labels)
-        if "--json" in typed:
-            rows.append(row)
-        elif jsonl:
-            print(json.dumps(row, ensure_ascii=False), flush=True)
-        else:
-            print(find(name).line(example, answer, labels), flush=True)
+        row = described(find(name), example, answer, predictor.labels)
+        rows += [row] if as_json else []
+        line = find(name).line(example, answer, predictor.labels)
+        if not as_json:
+            print(json.dumps(row, ensure_ascii=False) if options.jsonl else line, flush=True)
     remarks = [*remarks, *predictor.notes]
-    if "--json" not in typed:
-        notes(remarks)
-        return None
-    return {"model": model, "task": name, "answers": rows, "notes": remarks}
+    if as_json:
+        return {"model": model, "task": name, "answers": rows, "notes": remarks}
+    notes(remarks)
+    return None
 
 
 # -- embed
