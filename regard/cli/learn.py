@@ -102,7 +102,7 @@ def train(
     data: Annotated[str, Argument("DATA", "What 'regard prepare' made.")] = "",
     settings: Settings = (),
     *,
-    changes: Annotated[Table, PartialOptions(Recipe, "size", *LEARNING)],
+    changes: Annotated[Table, PartialOptions(Recipe, "size", "recipe", *LEARNING)],
     objective: Annotated[
         str | None,
         Option("causal, masked, span, …, instead of that of the model's paper.", metavar="NAME"),

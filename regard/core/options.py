@@ -112,5 +112,10 @@ DATA = Option(
     "together are written a.en,a.zh.",
     metavar="FILE",
 )
+RECIPE = Option(
+    "budget: what learns most in minutes; paper: what its paper trained with.",
+    metavar="NAME",
+    default="budget for a laptop's size",
+)
 SIZE = Option("A shape for a laptop instead of the published one: tiny, small or medium.",
               metavar="NAME")  # fmt: skip

@@ -76,6 +76,12 @@ class Config:
     def replace(self, **changes: Any) -> Self:
         return self.of(dataclasses.asdict(self) | changes)
 
+    def without_dropout(self) -> dict[str, float]:
+        """The fields that switch dropout off, but for that of a task's head."""
+        names = [field.name for field in dataclasses.fields(self)]
+        own = [name for name in names if name.startswith("dropout") and name != "dropout_head"]
+        return dict.fromkeys(own, 0.0)
+
 
 POSITIVE = {
     "vocab_size", "context", "width", "layers", "heads", "kv_heads", "ffn_size", "head_size",

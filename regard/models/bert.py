@@ -195,6 +195,7 @@ FAMILY = Family(
     sizes=SIZES,
     objective="sentences",
     text_objective="masked",
+    budget_objectives={"masked": {"share": 0.3}, "sentences": {"share": 0.3}},
     training={
         "": PaperDefaults(
             lr=1e-4, eps=1e-6, weight_decay=0.01, warmup=10_000, steps=1_000_000, batch_size=256,

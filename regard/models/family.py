@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from regard.core.errors import ConfigError, UnknownName
@@ -37,6 +37,7 @@ class PaperDefaults:
     min_lr_ratio: float = 0.0
     power: float = 1.0  # of the schedule "polynomial"
     until: float | None = None  # where the decay ends, as a share of all steps
+    decay: float = 0.5  # of the schedule "wsd": the share of all steps in which the rate falls
     steps: int | None = None
     batch_size: int | None = None  # sequences
     seq_len: int | None = None  # tokens; in fine-tuning the most tokens of a row
@@ -46,6 +47,13 @@ class PaperDefaults:
 
     def replace(self, **changes: Any) -> PaperDefaults:
         return dataclasses.replace(self, **changes)
+
+
+# What learns most in a few minutes on a laptop: docs/results.md has the runs.
+BUDGET_TRAINING = PaperDefaults(
+    lr=5e-3, optimizer="muon", betas=(0.9, 0.95), weight_decay=0.1, schedule="wsd", warmup=0.05,
+    decay=0.5, batch_tokens=1024,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,9 @@ class Family:
     objective: str  # what its paper learns from raw text
     training: Mapping[str, PaperDefaults]  # "": the family; else sizes that begin with the key
     finetuning: Mapping[str, PaperDefaults]  # by task; "": any other task
+    # What a laptop's size learns with; the options of its objectives then, by their names.
+    budget_training: PaperDefaults = BUDGET_TRAINING
+    budget_objectives: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     later: tuple[tuple[str, str, int], ...] = ()  # (beginning of a size's name, its paper, year)
     scratch_lr: float | None = None  # where `training` is for weights that are trained already
     laptop: Callable[[Shape, int], dict[str, Any]] = plain_shape  # (shape, tokens of a sample)

@@ -195,6 +195,7 @@ FAMILY = Family(
     year=2020,
     sizes=SIZES,
     objective="masked",
+    budget_objectives={"masked": {"share": 0.3}},
     training={
         "": PaperDefaults(
             lr=3e-5, eps=1e-6, weight_decay=0.01, grad_clip=5.0, schedule="polynomial", power=3.0,

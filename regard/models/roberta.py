@@ -71,6 +71,7 @@ FAMILY = Family(
     year=2019,
     sizes=SIZES,
     objective="masked",
+    budget_objectives={"masked": {"share": 0.3}},
     compared=False,
     training={"": _training, "roberta-large": _training.replace(lr=4e-4, warmup=30_000)},
     finetuning={

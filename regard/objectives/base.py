@@ -204,13 +204,19 @@ class Objective:
         return int(sum(self.counts(batch).values()))
 
     def measure(self, totals: Loss) -> dict[str, float]:
-        """What people read, from the sums of a whole validation; the first one chooses the best
-        model, by `better`.
-        """
+        """What people read, from the sums of a whole validation; the most telling one first."""
         raise NotImplementedError
 
     def better(self, new: float, old: float) -> bool:
+        """Is the first figure of `measure` better so?"""
         return new < old
+
+    def badness(self, totals: Loss) -> float:
+        """What the model that is kept has least of: the loss. An accuracy would keep the oldest of
+        many models that guess the same words.
+        """
+        weights = ((name, self.weights.get(name, 1.0)) for name in totals.sums)
+        return sum(w * float(totals.sums[n]) / max(totals.counts[n], 1e-9) for n, w in weights)
 
     # -- which samples make a step
 

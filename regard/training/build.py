@@ -67,7 +67,8 @@ def start_config(recipe: Recipe, length: int, **changes: Any) -> Any:
     kind = family_of(recipe.model)
     start = kind.sizes.get(recipe.model) or kind.config()
     laptop = kind.shape(recipe.size, length) if recipe.size else {}
-    return start.replace(**(laptop | changes | recipe.shape))
+    usual = start.without_dropout() if recipe.by_budget else {}
+    return start.replace(**(usual | laptop | changes | recipe.shape))
 
 
 def outline(recipe: Resolved, objective: Objective) -> Any:

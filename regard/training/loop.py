@@ -66,7 +66,8 @@ class RunProgress:
     tokens: int = 0  # read
     targets: int = 0  # of them learned from
     seconds: float = 0.0  # spent in steps, over all starts
-    best: float | None = None
+    best: float | None = None  # the first figure of the best validation
+    least: float | None = None  # the lowest loss of a validation: what chose it
     best_step: int = 0
     waited: int = 0  # validations without a better one
     validated: int = -1  # the last step that was validated

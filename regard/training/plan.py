@@ -235,6 +235,7 @@ def schedule_for(config: FrozenConfig, model: Any) -> Callable[[int], float]:
         min_lr_ratio=planned.min_lr_ratio,
         power=planned.power,
         until=planned.until,
+        decay=planned.decay,
     )
 
 

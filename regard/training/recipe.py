@@ -25,6 +25,7 @@ from regard.core.options import (
     HEADER,
     LR,
     PRECISION,
+    RECIPE,
     SEED,
     SIZE,
     SKIP,
@@ -114,6 +115,7 @@ class Schedule:
     min_lr_ratio: float | None = None  # share of the rate that stays at the end
     power: float | None = None  # of "polynomial"
     until: float | None = None  # where the decay ends, in steps or as a share; None: at the end
+    decay: float | None = None  # of "wsd": how long the rate falls, in steps or as a share
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,9 @@ class Recipe:
     model: str = ""
     data: str = ""
     size: Annotated[str | None, SIZE] = None  # None: the published shape
+    # "budget": what learns most in minutes on a laptop; "paper": what the paper trained with;
+    # None: the first for a laptop's size, the second for a published one
+    recipe: Annotated[Literal["budget", "paper"] | None, RECIPE] = None
     seed: Annotated[int, SEED] = 1
     shape: Table = field(default_factory=dict)  # fields of the model's configuration
     objective: Table = field(default_factory=dict)  # its name and its options
@@ -235,6 +240,13 @@ class Recipe:
     validation: Validation = field(default_factory=Validation)
     checkpoint: Checkpointing = field(default_factory=Checkpointing)
     engine: Engine = field(default_factory=Engine)
+
+    @property
+    def by_budget(self) -> bool:
+        """Is what is left open what learns most in a budget? Muon is a part of that."""
+        if self.recipe is not None:
+            return self.recipe == "budget"
+        return self.size is not None and self.optimizer.name in (None, "muon")
 
     def table(self) -> Table:
         """As TOML has it; tables come after plain values."""
@@ -266,6 +278,7 @@ class ResolvedSchedule(Schedule):
     name: str
     min_lr_ratio: float
     power: float
+    decay: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,7 +328,7 @@ class FrozenConfig(Resolved):
 R = TypeVar("R", bound=Recipe)
 
 
-def replaced(recipe: R, **changes: Any) -> R:
+def replaced(recipe: R, /, **changes: Any) -> R:
     """A recipe with other values: a table is laid over the part that has its name, and anything
     else takes the place of what was there.
 

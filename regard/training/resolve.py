@@ -28,7 +28,7 @@ from regard.training.recipe import (
     known,
     replaced,
 )
-from regard.training.schedule import BY_WIDTH
+from regard.training.schedule import BY_WIDTH, DECAY
 
 LENGTH = 256  # tokens of a sample, unless the recipe says so
 STEP = 4096  # tokens of a step, unless the recipe says so
@@ -39,6 +39,7 @@ WARMUP = 0.1  # of a run too short for the paper's warm-up
 LEAST_WARMUP = 0.02  # where a paper gives a share of very many steps
 VALIDATIONS = 20  # in a run
 CHECKING = 0.1  # of the time of a run may go into validations on the way
+LEAST_JUDGED = 32  # samples of a validation on the way; fewer are no judge of a model
 ALL = 2**31  # samples of a validation
 BUDGETS = ("steps", "tokens", "minutes", "epochs", "flops")
 # What each adversary has, and its own choice. FreeLB's is that of its authors' code for MNLI, and
@@ -99,9 +100,12 @@ def resolve(
 ) -> Resolved:
     """All that is known before a model is built."""
     paper = paper_of(recipe, card, model.pretrained)
+    name = recipe.objective.get("name", data.objective)
+    usual = card.budget_objectives.get(name, {}) if paper is card.budget_training else {}
     recipe = replaced(
         recipe,
-        objective={"name": data.objective, **recipe.objective, **data.options},
+        recipe="budget" if paper is card.budget_training else "paper",
+        objective={"name": name, **usual, **recipe.objective, **data.options},
         engine=engine_of(recipe, machine),
         robust=robust_of(recipe.robust),
     )
@@ -123,6 +127,8 @@ def paper_of(recipe: Recipe, card: Family, pretrained: bool) -> PaperDefaults:
         return card.finetuned(recipe.examples.task)
     if pretrained:
         return card.trained()
+    if recipe.by_budget:
+        return card.budget_training
     paper = card.trained(recipe.model)
     return paper if card.scratch_lr is None else paper.replace(lr=card.scratch_lr)
 
@@ -178,8 +184,10 @@ def batch_of(recipe: Recipe, paper: PaperDefaults, processes: int, model: ModelF
     if length is None:
         length = min(usual, context or usual)
     if samples is None:
-        whole = paper.batch_size if task else None
-        samples = whole or max(1, STEP // (usual if task and batch.seq_len is None else length))
+        whole, step = paper.batch_size if task else None, STEP
+        if recipe.by_budget:
+            step = paper.batch_tokens or STEP
+        samples = whole or max(1, step // (usual if task and batch.seq_len is None else length))
         samples += -samples % (batch.grad_accum * processes)
     if context is not None and length > context:
         raise ConfigError(
@@ -217,12 +225,14 @@ def schedule_of(schedule: Schedule, paper: PaperDefaults) -> Table:
         return {
             "min_lr_ratio": first(schedule.min_lr_ratio, 0.0),
             "power": first(schedule.power, 1.0),
+            "decay": first(schedule.decay, DECAY),
         }
     return {
         "name": paper.schedule,
         "min_lr_ratio": first(schedule.min_lr_ratio, paper.min_lr_ratio),
         "power": first(schedule.power, paper.power),
         "until": first(schedule.until, paper.until),
+        "decay": first(schedule.decay, paper.decay),
     }
 
 
@@ -386,4 +396,5 @@ def validation_of(config: Resolved, steps: int, facts: RunFacts) -> tuple[int, i
     if not samples:  # going forward is a third of a step
         times = max(1, steps // every)
         samples = max(1, int(3 * CHECKING * steps / times)) * config.batch.size
+        samples = max(samples, LEAST_JUDGED)
     return every, samples

@@ -176,7 +176,7 @@ class TrainingRun:
         due = progress.step > 0 and (last or progress.step % every == 0)
         if self.valid is None or not due or progress.validated == progress.step:
             return
-        figures = validate(
+        figures, badness = validate(
             self.loop.engine.evaluator(),
             self.valid,
             self.group,
@@ -186,10 +186,10 @@ class TrainingRun:
             stopping=lambda: bool(stop.asked),
         )
         progress.validated = progress.step
-        value = next(iter(figures.values()))
-        better = progress.best is None or self.valid.better(value, progress.best)
+        better = progress.least is None or badness < progress.least
         if better:
-            progress.best, progress.best_step, progress.waited = value, progress.step, 0
+            progress.best, progress.least = next(iter(figures.values())), badness
+            progress.best_step, progress.waited = progress.step, 0
         else:
             progress.waited += 1
         self.metrics.write({"step": progress.step, "tokens": progress.tokens, "valid": figures})
@@ -318,7 +318,7 @@ class TrainingRun:
         if valid is not None:
             learner = TrainModule(plain, objective)
             precision = self.recipe.engine.precision
-            self.final = validate(learner, valid, ProcessGroup(), self.device, precision)
+            self.final = validate(learner, valid, ProcessGroup(), self.device, precision).figures
 
     def last_words(self) -> str:
         step, steps = self.loop.progress.step, self.recipe.budget.steps
@@ -328,7 +328,20 @@ class TrainingRun:
                 f"Go on with: regard {self.resume_command}"
             )
         shown = f"; on the whole validation text {figures(self.final)}" if self.final else ""
-        return f"{self.outcome}: {step:,} steps{shown}; the model is in {self.out}"
+        return f"{self.outcome}: {step:,} steps{shown}; {self.which_model()} is in {self.out}"
+
+    def which_model(self) -> str:
+        """Which of the models on the way was kept, and by how much it was judged."""
+        progress, count = self.loop.progress, self.recipe.checkpoint.average or 0
+        if count > 1:
+            return f"the mean of the last {count} checkpoints"
+        if self.valid is None or progress.least is None:
+            return "the model"
+        samples = min(self.recipe.validation.samples, len(self.valid))
+        return (
+            f"the model of step {progress.best_step:,}, which had the lowest loss on {samples:,} "
+            "validation samples,"
+        )
 
 
 def check_place(

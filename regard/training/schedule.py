@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from regard.core.errors import ConfigError, UnknownName
 
 Rate = Callable[[int], float]
+DECAY = 0.5  # of a run with the schedule "wsd" the rate falls
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class ScheduleTimes:
     until: int  # where the decay ends
     width: int | None
     power: float
+    decay: int  # of "wsd": the steps in which the rate falls
 
     def rising(self, t: int) -> float:
         return t / self.warmup
@@ -77,6 +79,15 @@ def inverse_square_root(c: ScheduleTimes, t: int) -> float:
     return (max(1, c.warmup) / max(t, c.warmup)) ** 0.5
 
 
+def wsd(c: ScheduleTimes, t: int) -> float:
+    """Warm-up, stable, decay: the full rate, and down to nothing in the last `decay` steps. What
+    was learned before the decay goes into a longer run as well (Hu et al. 2024).
+    """
+    if t < c.warmup:
+        return c.rising(t)
+    return min(1.0, max(0.0, (c.until - t) / max(1, c.decay)))
+
+
 def constant(c: ScheduleTimes, t: int) -> float:
     return c.rising(t) if t < c.warmup else 1.0
 
@@ -91,9 +102,10 @@ SCHEDULES: dict[str, Callable[[ScheduleTimes, int], float]] = {
     "cosine": cosine,
     "inverse-square-root": inverse_square_root,
     "constant": constant,
+    "wsd": wsd,
 }
 BY_WIDTH = {"noam", "t2t"}  # `lr` is a factor there, and the highest rate elsewhere
-FALLING = {"linear", "bert", "polynomial", "cosine"}  # may stop at a floor
+FALLING = {"linear", "bert", "polynomial", "cosine", "wsd"}  # may stop at a floor
 
 
 def schedule(
@@ -106,6 +118,7 @@ def schedule(
     min_lr_ratio: float = 0.0,  # share of the rate that stays at the end
     power: float = 1.0,  # of "polynomial"
     until: int | float | None = None,  # where the decay ends, in steps or as a share; at the end
+    decay: int | float = DECAY,  # of "wsd": how long it takes, in steps or as a share
 ) -> Rate:
     """The rate of step t = 1, 2, …
 
@@ -117,7 +130,12 @@ def schedule(
     if steps < 1:
         raise ConfigError(f"{steps} steps; a schedule needs at least 1")
     clock = ScheduleTimes(
-        warmup_steps(warmup, steps), steps, steps_of("until", until or steps, steps), width, power
+        warmup_steps(warmup, steps),
+        steps,
+        steps_of("until", until or steps, steps),
+        width,
+        power,
+        steps_of("decay", decay, steps),
     )
     check(name, clock, lr, min_lr_ratio)
     shape = SCHEDULES[name]

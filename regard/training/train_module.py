@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -131,6 +131,11 @@ class Interrupted(RegardError):
     """Somebody asked to stop in the middle."""
 
 
+class Validated(NamedTuple):
+    figures: dict[str, float]  # what people read
+    badness: float  # what the model that is kept has least of
+
+
 def validate(
     learner: Any,
     objective: Objective,
@@ -140,7 +145,7 @@ def validate(
     *,
     samples: int | None = None,
     stopping: Callable[[], bool] = lambda: False,
-) -> dict[str, float]:
+) -> Validated:
     """The figures of `objective` (built for validation) with the learner's weights.
 
     `samples` limits it to the first so many; None takes all. `stopping` is asked between batches.
@@ -171,7 +176,8 @@ def validate(
                         table[name] += float(value) * counted
     finally:
         learner.objective = learned
-    return objective.measure(added(sums, counts, seen, group))
+    totals = added(sums, counts, seen, group)
+    return Validated(objective.measure(totals), objective.badness(totals))
 
 
 def steps(

@@ -52,7 +52,7 @@ class ComparisonPlan:
         Option("tiny, small or medium.", metavar="NAME", default="what suits machine and budget"),
     ] = "tiny"
     seq_len: Annotated[int, Option("Tokens of a sample.", "--seq-len", "N")] = 128
-    batch_size: Annotated[int, Option("Samples of a step.", "--batch-size", "N")] = 16
+    batch_size: Annotated[int, Option("Samples of a step.", "--batch-size", "N")] = 8
     vocab_size: Annotated[int, VOCAB_SIZE] = 4000  # of the common tokenizer
     order: int = 5  # of the n-gram; 0: none
     blanks: int = 1000

@@ -240,6 +240,10 @@ class Reinforce(PreferenceObjective):
     def better(self, new: float, old: float) -> bool:
         return new > old
 
+    def badness(self, totals: Loss) -> float:
+        """The loss of a policy says nothing of how good it is."""
+        return -self.measure(totals)["reward"]
+
 
 def advantages(rewards: Tensor) -> Tensor:
     """(r - mean) / deviation of each group, a row of [P, G]; the deviation is that of a sample."""

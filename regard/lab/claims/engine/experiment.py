@@ -27,6 +27,7 @@ Found = Mapping[tuple[str, float], Figures]  # (arm, place) -> figures
 
 # What claims do not want to wait for.
 QUIET: Table = {
+    "recipe": "paper",  # what a claim is about is what its paper trained with
     "engine": {"compile": "no"},
     "checkpoint": {"minutes": 1e9, "keep": 1},
 }

@@ -58,7 +58,8 @@ def learn(model: Any, goal: Objective, steps: int, rate: float, seed: int) -> No
 def judged(model: Any, goal: Objective, samples: int = 0) -> dict[str, float]:
     """The figures of an objective that was made for validation."""
     cpu = torch.device("cpu")
-    return validate(TrainModule(model, goal), goal, ProcessGroup(), cpu, "fp32", samples=samples)
+    learner = TrainModule(model, goal)
+    return validate(learner, goal, ProcessGroup(), cpu, "fp32", samples=samples).figures
 
 
 class ComputedPositions(nn.Module):
