@@ -49,6 +49,14 @@ def test_t5_stays_flat_and_then_falls_as_the_root():
         assert rate(t) == pytest.approx(1 / math.sqrt(max(t, 10_000)), rel=1e-12)
 
 
+def test_wsd_rises_stays_and_falls():
+    rate = schedule("wsd", lr=1.0, warmup=0.05, steps=100)
+    assert [rate(t) for t in (1, 5, 50, 75, 100)] == pytest.approx([0.2, 1.0, 1.0, 0.5, 0.0])
+    longer = schedule("wsd", lr=1.0, warmup=5, steps=200, decay=50)
+    assert [longer(t) for t in range(1, 51)] == [rate(t) for t in range(1, 51)]
+    assert [longer(t) for t in (150, 175, 200)] == pytest.approx([1.0, 0.5, 0.0])
+
+
 def test_gpt3_falls_to_a_tenth_and_stays_there():
     rate = schedule(
         "cosine", lr=6e-4, warmup=0.00125, steps=600_000, min_lr_ratio=0.1, until=260 / 300
