@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Participles that could stand for anything.
 BANNED = {"found", "made", "given", "held", "told", "said", "kept", "asked", "taken", "gotten"}
+LINES = 60  # of a function
 MODULES = sorted((ROOT / "regard").rglob("*.py"))
 
 
@@ -67,3 +68,14 @@ def test_a_vague_name_and_a_shared_class_are_seen() -> None:
     assert ("found", 1) in set(bound_names(ast.parse("found = 1")))
     assert ("given", 1) in set(bound_names(ast.parse("def f(given): ...")))
     assert len(public_classes()["Attention"]) == 1
+
+
+def test_functions_are_short_enough_to_be_read_at_once() -> None:
+    """Signature and help included: options stand in the dataclasses that hold them."""
+    long = [
+        f"{module.relative_to(ROOT)}: {node.name}"
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= LINES
+    ]
+    assert not long

@@ -343,15 +343,14 @@ def predict(
 
     \b
     Examples:
-      regard predict reviewer "a warm and moving film" "a dull plot"
+      regard predict reviewer "a warm film" "a dull plot"
       regard predict reviewer --file reviews.csv --field text=review --jsonl
       regard predict judge "A man sleeps." --pair "A man is awake."
       regard predict tagger "Angela Merkel visited Paris."
       regard predict reader "Who sat?" "The cat sat on the mat."
       regard predict chooser "It was wet." "It rained." "The sun shone." --question cause
       regard predict translator --num-beams 4 < book.en > book.zh
-      regard predict t5-small "Good morning." --task translate \\
-        --prefix "translate English to German: "
+      regard predict t5-small "Hi." --task translate --prefix "translate English to German: "
     """
     if "--json" in typed and options.jsonl:
         raise InputError("--json prints one object and --jsonl many; choose one of them")
@@ -381,7 +380,7 @@ def predict(
         line = find(name).line(example, answer, predictor.labels)
         if not as_json:
             print(json.dumps(row, ensure_ascii=False) if options.jsonl else line, flush=True)
-    remarks = [*remarks, *predictor.notes]
+    remarks += predictor.notes
     if as_json:
         return {"model": model, "task": name, "answers": rows, "notes": remarks}
     notes(remarks)
