@@ -42,6 +42,7 @@ from regard.data.augment.thesaurus import WORDNET, digest
 from regard.data.readers import ExampleReader
 from regard.methods.augment.files import record
 from regard.methods.augment.processes import augmented
+from regard.tasks import task as task_named
 from regard.training.hardware import quick_malloc
 
 ARMS = ("plain", "file", "on the fly")
@@ -90,7 +91,7 @@ def tried(study: Study, tiny: bool) -> Study:
 
 def drawn(data: Files, task: str, size: int, seed: int) -> tuple[list[Any], dict[str, str]]:
     """Examples to learn from, in the order that the seed decides, and the names of their fields."""
-    reader = ExampleReader(str(data.train), task)
+    reader = ExampleReader(str(data.train), task_named(task))
     examples: list[Any] = list(reader)
     if size:
         examples = [examples[i] for i in permutation(len(examples), seed, "examples")[:size]]

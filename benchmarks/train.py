@@ -30,6 +30,7 @@ from regard.formats.directory import save
 from regard.training.optimizer import clip
 from regard.training.parallel import ProcessGroup
 from regard.training.plan import TrainingPlan, prepare
+from regard.training.progress import watch
 from regard.training.recipe import make
 from regard.training.run import TrainingRun, settings
 from regard.training.train_module import autocast, moved
@@ -56,33 +57,27 @@ def recipe(data: Path, precision: str, steps: int) -> Any:
 
 
 def planned(data: Path, precision: str, steps: int) -> TrainingPlan:
-    made = recipe(data, precision, steps)
-    return prepare(made, ProcessGroup(), torch.device("cpu"), lambda text: None, settled=False)
+    chosen = recipe(data, precision, steps)
+    return prepare(chosen, ProcessGroup(), torch.device("cpu"), lambda text: None)
 
 
 def ours(data: Path, precision: str, steps: int) -> float:
     """Seconds of a step in the whole loop: reading, recording, display and signals included."""
     times: list[float] = []
     with tempfile.TemporaryDirectory() as place:
-        run = TrainingRun(
-            recipe(data, precision, steps),
-            Path(place),
-            ProcessGroup(),
-            torch.device("cpu"),
-            "plain",
-            False,
-        )
+        plan = planned(data, precision, steps)
+        run = TrainingRun(plan, Path(place), ProcessGroup(), watch("plain"), "")
         record = run.record
 
-        def timed(taken: Any) -> None:
-            record(taken)
+        def timed(metrics: Any) -> None:
+            record(metrics)
             times.append(time.perf_counter())
 
         run.record = timed  # type: ignore[method-assign]
         run.save = lambda *_, **__: None  # type: ignore[method-assign]
         run.export = lambda: None  # type: ignore[method-assign]
         run.valid = None
-        run.go()
+        run.go(resume=False)
     return (times[-1] - times[WARM]) / (len(times) - 1 - WARM)
 
 

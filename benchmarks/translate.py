@@ -80,16 +80,7 @@ def prepare(data: Path, out: Path, pairs: int, vocab_size: int) -> None:
         replace(out / f"{name}.jsonl", "".join(lines))
         tokenizer = [str(out / "pairs")] if held else ["unigram", "--vocab-size", str(vocab_size)]
         words = ["prepare", str(out / f"{name}.jsonl"), "--pairs", "--out", str(out / name)]
-        words += [
-            "--valid-fraction",
-            "0",
-            "--test-fraction",
-            "0",
-            "--sentinels",
-            "0",
-            "--force",
-            "--tokenizer",
-        ]
+        words += ["--valid-fraction", "0", "--test-fraction", "0", "--sentinels", "0", "--force"]
         command = [sys.executable, "-m", "regard", *words, "--tokenizer", *tokenizer]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
