@@ -130,6 +130,7 @@ WORDS = {
     "repetition": "repetition-penalty",
     "norepeat": "no-repeat-ngram-size",
     "typical": "typical-p",
+    "temp": "temperature",
     "samples": "num-samples batch-size importance-examples",
     "nsamples": "num-samples",
     "best": "num-return-sequences",
@@ -325,7 +326,7 @@ KEYS = {
     "neftunenoisealpha": "robust.neftune=X",
     "minlr": "schedule.min_lr_ratio=X",
     "lrdecayiters": "schedule.until=N",
-    **dict.fromkeys(("compile", "torchcompile"), "engine.compile=yes"),
+    **dict.fromkeys(("compile", "torchcompile"), "engine.compile=yes|no"),
     "gradientcheckpointing": "engine.checkpointing=true",
     **dict.fromkeys(("fsdp", "ddpbackend"), "engine.parallel=fsdp"),
     **dict.fromkeys(

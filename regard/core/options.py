@@ -94,7 +94,7 @@ LR = Option(
     "The highest learning rate; with --schedule noam a factor.",
     "--lr",
     "X",
-    "the paper's; higher for narrow models",
+    "the recipe's: with --size 0.005, else the paper's",
 )
 BATCH_SIZE = Option("Samples of a step.", "--batch-size", "N", "what fits")
 STEPS = Option("Learn for N steps.", metavar="N")

@@ -220,6 +220,11 @@ def mapped(file: Path, dtype: Any, count: int) -> np.ndarray:
 
 def read_marker(directory: Path) -> dict[str, Any]:
     file = directory / MARKER
+    if directory.is_file():
+        raise FormatError(
+            f"{directory} is a file, and no prepared text; first: regard prepare {directory} --out "
+            "DATA, then give DATA"
+        )
     facts = read_json(file, error=FormatError, advice="prepare the text again")
     if facts is None:
         raise FormatError(
@@ -228,4 +233,6 @@ def read_marker(directory: Path) -> dict[str, Any]:
         )
     if facts.get("format") != FORMAT:
         raise FormatError(f"{file} is of format {facts.get('format')}; this version reads {FORMAT}")
+    if "vocab_size" not in facts:
+        raise FormatError(f"{file} names no vocab_size, as older ones do; prepare the text again")
     return facts

@@ -121,6 +121,8 @@ def prepare(
         )
     set_pace(frozen, loop, model)
     flops = run.flops * work(model)
+    chosen = frozen.optimizer
+    facts["learning"] = f"{chosen.name}, lr {chosen.lr:.3g}, {frozen.schedule.name}"
     facts |= {"steps": frozen.budget.steps, "gemm_peak": peak, "step_flops": flops}
     return TrainingPlan(frozen, objective, valid, batches, loop, facts, peak, flops)
 

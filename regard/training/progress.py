@@ -297,6 +297,8 @@ def summary(facts: Record) -> list[str]:
         words.append(f"objective {facts['objective']}")
     if facts.get("precision"):
         words.append(str(facts["precision"]))
+    if facts.get("learning"):
+        words.append(str(facts["learning"]))
     cost = []
     if facts.get("steps"):
         cost.append(f"{facts['steps']:,} steps")

@@ -78,17 +78,17 @@ class Optimizer:
     name: Annotated[
         str | None,
         Option("adam, adamw, bert-adam, adafactor, sgd or muon.", "--optimizer", "NAME",
-               "the paper's"),
+               "the recipe's"),
     ] = None  # fmt: skip
     lr: Annotated[float | None, LR] = None  # the paper's is raised for narrower models
     betas: list[float] | None = None
     eps: float | None = None
     weight_decay: Annotated[
-        float | None, Option("Weight decay.", "--weight-decay", "X", "the paper's")
+        float | None, Option("Weight decay.", "--weight-decay", "X", "the recipe's")
     ] = None
     grad_clip: Annotated[
         float | None,
-        Option("The largest norm of the gradient; 0: any.", "--grad-clip", "X", "the paper's"),
+        Option("The largest norm of the gradient; 0: any.", "--grad-clip", "X", "the recipe's"),
     ] = None
     # The rate of a layer is so many times that of the one above it
     layer_decay: float | None = None
@@ -105,12 +105,12 @@ class Schedule:
     name: Annotated[
         str | None,
         Option("How the learning rate changes: linear, cosine, noam, constant, ….", "--schedule",
-               "NAME", "the paper's"),
+               "NAME", "the recipe's"),
     ] = None  # fmt: skip
     warmup: Annotated[
         float | None,
         Option("Steps in which the learning rate rises, or below 1 their share of all.",
-               metavar="X", default="the paper's"),
+               metavar="X", default="the recipe's"),
     ] = None  # fmt: skip
     min_lr_ratio: float | None = None  # share of the rate that stays at the end
     power: float | None = None  # of "polynomial"
@@ -458,6 +458,8 @@ def overrides(words: Iterable[str]) -> Table:
     table: Table = {}
     for word in words:
         key, equals, text = word.partition("=")
+        if not equals and Path(word).is_file():
+            raise ConfigError(f"{word!r} is a file, and no override; labeled data go with --data")
         if not equals or not key:
             raise ConfigError(f"{word!r} is no override; write KEY=VALUE, as in batch.size=16")
         inner = table

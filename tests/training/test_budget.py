@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 import torch
 
+from regard.core.errors import ConfigError, FormatError
+from regard.data.corpus import read_marker
 from regard.models import FAMILIES
 from regard.objectives.base import Loss
 from regard.training.build import machine_facts, model_for, resolved, start_config
 from regard.training.data import TextData
-from regard.training.recipe import Recipe, make, read_resolved
+from regard.training.progress import summary
+from regard.training.recipe import Recipe, make, overrides, read_resolved
 from regard.training.run import train
+from tests.refusals import refuses
 from tests.training.small import data, recipe
 
 
@@ -102,3 +106,24 @@ def test_every_family_has_a_model_for_the_budget(tmp_path: Path) -> None:
         built = TextData().build(settled(chosen))
         model = model_for(built.config, built.objective)
         assert built.config.recipe == "budget" and isinstance(model, card.model)
+
+
+def test_a_run_says_first_what_it_learns_with(where: Path, tmp_path: Path) -> None:
+    facts = train(recipe("gpt", where, size="tiny"), tmp_path / "run", display="silent")
+    assert facts["learning"] == "muon, lr 0.01, linear"
+    assert "muon, lr 0.01, linear" in summary(facts)[0]
+
+
+def test_data_that_cannot_be_read(tmp_path: Path) -> None:
+    text = tmp_path / "book.txt"
+    text.write_text("a text", encoding="utf-8")
+    with refuses(FormatError, text, "regard prepare"):
+        read_marker(text)
+    older = data(tmp_path / "data")
+    marker = json.loads((older / "data.json").read_text())
+    marker["vocabulary"] = marker.pop("vocab_size")
+    (older / "data.json").write_text(json.dumps(marker))
+    with refuses(FormatError, "data.json", "vocab_size"):
+        read_marker(older)
+    with refuses(ConfigError, text, "--data"):
+        overrides([str(text)])
