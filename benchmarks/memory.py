@@ -41,7 +41,7 @@ def measured(run: Path, rows: int, data: str = "") -> dict[str, Any]:
     device = torch.device("cpu")
     with settings(device), configured(model, {"mem_len": rows}):
         learner = TrainModule(model, objective)
-        figures = validate(learner, objective, ProcessGroup(), device, recipe.engine.precision)
+        figures, _ = validate(learner, objective, ProcessGroup(), device, recipe.engine.precision)
     return {"memory": rows, **figures}
 
 

@@ -162,7 +162,7 @@ def measured(run: Path, place: Path, seed: int) -> dict[str, Any]:
 
     model, objective = load(run).model, objective_on(place, "test", seed)
     device = torch.device("cpu")
-    found = validate(TrainModule(model, objective), objective, ProcessGroup(), device, "fp32")
+    found, _ = validate(TrainModule(model, objective), objective, ProcessGroup(), device, "fp32")
     shown = [(turns[0], texts[0]) for turns, texts in written(objective, model, SHOWN)]
     return {"figures": found, "samples": shown}
 

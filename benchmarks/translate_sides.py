@@ -384,7 +384,7 @@ def perplexity(job: Job, loaded: LoadedModel) -> float:
     """Of the held-out targets, per token; both sides by the same code."""
     objective = held_objective(job)
     learner = TrainModule(loaded.model, objective)
-    return float(validate(learner, objective, ProcessGroup(), CPU, "fp32")["perplexity"])
+    return float(validate(learner, objective, ProcessGroup(), CPU, "fp32").figures["perplexity"])
 
 
 def scored(job: Job, said: list[str]) -> tuple[dict[str, float], str]:

@@ -378,7 +378,7 @@ def test_counts_are_those_of_seqeval(pairs: list[list[tuple[str, str]]]) -> None
 def validated(objective: Tag, network: Any) -> dict[str, float]:
     return validate(
         TrainModule(network, objective), objective, ProcessGroup(), torch.device("cpu"), "fp32"
-    )
+    ).figures
 
 
 @pytest.mark.parametrize("crf", [False, True])
