@@ -153,16 +153,16 @@ def schedule(
 
 def check(name: str, clock: ScheduleTimes, lr: float, min_lr_ratio: float) -> None:
     if not (math.isfinite(lr) and lr >= 0):
-        raise ConfigError(f"a learning rate of {lr}; it must be a number of at least 0")
+        raise ConfigError(f"lr is {lr}; it must be a number of at least 0")
     if name in BY_WIDTH and (clock.width is None or clock.width < 1):
         raise ConfigError(f"schedule {name!r} depends on the model's width; give it")
     if name in BY_WIDTH and clock.warmup < 1:
         raise ConfigError(f"schedule {name!r} cannot do without a warm-up; give at least 1 step")
     if not 0.0 <= min_lr_ratio <= 1.0:
-        raise ConfigError(f"a floor of {min_lr_ratio}; it is a share of the rate, from 0 to 1")
+        raise ConfigError(f"min_lr_ratio is {min_lr_ratio}; it is a share of lr, from 0 to 1")
     if min_lr_ratio and name not in FALLING:
         raise ConfigError(
-            f"schedule {name!r} has no floor; leave it at 0 or choose one of "
+            f"schedule {name!r} has no min_lr_ratio; leave it at 0 or choose one of "
             f"{', '.join(sorted(FALLING))}"
         )
 

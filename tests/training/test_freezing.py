@@ -20,6 +20,7 @@ from regard.training import recipe as recipes
 from regard.training.loop import Loop
 from regard.training.optimizer import GradualUnfreezing, freeze, held, levels, work
 from regard.training.recipe import Recipe
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.training.small import data, planned, recipe, resolved
 from tests.training.test_never_lost import bits, figures, interrupted
@@ -258,25 +259,25 @@ def test_the_share_of_the_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "processes", "expected"),
+    ("optimizer", "processes", "named"),
     [
-        ({"freeze_layers": 13}, 1, "has 12 layers"),
-        ({"freeze_layers": -1}, 1, "freeze_layers from 0 to 12"),
-        ({"unfreeze_every": -1}, 1, "unfreeze_every as a number of steps"),
-        ({"freeze_layers": 2, "unfreeze_every": 5}, 2, "several processes cannot"),
+        ({"freeze_layers": 13}, 1, ("freeze_layers is 13", "12")),
+        ({"freeze_layers": -1}, 1, ("freeze_layers is -1", "12")),
+        ({"unfreeze_every": -1}, 1, ("unfreeze_every is -1",)),
+        ({"freeze_layers": 2, "unfreeze_every": 5}, 2, ("optimizer.unfreeze_every", "processes")),
     ],
 )
-def test_what_is_refused(optimizer: dict[str, int], processes: int, expected: str) -> None:
-    with pytest.raises(ConfigError, match=expected):
+def test_what_is_refused(optimizer: dict[str, int], processes: int, named: tuple[str, ...]) -> None:
+    with refuses(ConfigError, *named):
         resolved({"optimizer": optimizer}, processes=processes)
 
 
 def test_zeros_that_cannot_be_kept(bert: Path) -> None:
     dealt = {"optimizer": {"keep_sparsity": True}, "engine": {"parallel": "fsdp"}}
-    with pytest.raises(ConfigError, match=r"set engine\.parallel=ddp"):
+    with refuses(ConfigError, "optimizer.keep_sparsity", "engine.parallel=ddp"):
         resolved(dealt, processes=2)
     freeze(resolved(dealt), blank("bert"))
-    with pytest.raises(ConfigError, match="its layers have none"):
+    with refuses(ConfigError, "keep_sparsity"):
         freeze(resolved(dealt), regard.load(bert).model)
 
 
@@ -285,7 +286,7 @@ def test_a_model_needs_something_that_learns() -> None:
     with pytest.raises(ConfigError, match="nothing stands above"):
         freeze(resolved({"optimizer": {"unfreeze_every": 5}}), model)
     freeze(resolved({"optimizer": {"unfreeze_every": 5, "freeze_layers": 11}}), model)
-    with pytest.raises(ConfigError, match="compiled again and again"):
+    with refuses(ConfigError, "optimizer.unfreeze_every", "engine.compile=no"):
         resolved({"optimizer": {"unfreeze_every": 5}, "engine": {"compile": "yes"}})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from regard.training.optimizer import (
 )
 from regard.training.schedule import schedule
 from tests.models.small import SMALL, small
+from tests.refusals import Refusal, refuses
 
 
 class Toy(nn.Module):
@@ -329,16 +331,18 @@ def test_a_state_of_another_kind_is_refused():
         load_state(made, model, stored | {"matrix/exp_avg": torch.zeros(2)})
 
 
-def test_refusals_say_what_to_do():
-    model = Toy()
-    with pytest.raises(UnknownName, match="did you mean 'adafactor'"):
-        optimizer("adafaktor", model, lr=1.0)
-    with pytest.raises(ConfigError, match="choose adamw"):
-        optimizer("adam", model, lr=1.0, weight_decay=0.1)
-    with pytest.raises(ConfigError, match="betas"):
-        optimizer("adamw", model, lr=1.0, betas=(0.9, 1.0))
-    with pytest.raises(ConfigError, match="lr is -1"):
-        optimizer("adamw", model, lr=-1.0)
+@pytest.mark.parametrize(
+    ("name", "options", "refusal"),
+    [
+        ("adafaktor", {}, (UnknownName, "adafaktor", "'adafactor'")),
+        ("adam", {"weight_decay": 0.1}, (ConfigError, "adam", "0.1", "adamw")),
+        ("adamw", {"betas": (0.9, 1.0)}, (ConfigError, "betas", "1.0")),
+        ("adamw", {"lr": -1.0}, (ConfigError, "lr is -1")),
+    ],
+)
+def test_refusals(name: str, options: dict[str, Any], refusal: Refusal) -> None:
+    with refuses(*refusal):
+        optimizer(name, Toy(), **{"lr": 1.0} | options)
 
 
 # -- what the papers say

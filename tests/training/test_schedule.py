@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from transformers import optimization as hf
 
 from regard.core.errors import ConfigError, UnknownName
 from regard.training.schedule import SCHEDULES, schedule, warmup_steps
+from tests.refusals import Refusal, refuses
 
 
 def test_noam_has_the_published_values():
@@ -129,24 +131,27 @@ def test_a_share_is_resolved_against_all_steps():
     assert [by_share(t) for t in range(1, 51)] == [by_steps(t) for t in range(1, 51)]
 
 
-def test_refusals_say_what_to_do():
-    with pytest.raises(UnknownName, match="did you mean 'cosine'"):
-        schedule("cosin", lr=1.0, warmup=0, steps=10)
-    with pytest.raises(ConfigError, match="width"):
-        schedule("noam", lr=1.0, warmup=10, steps=10)
-    with pytest.raises(ConfigError, match="warm-up"):
-        schedule("noam", lr=1.0, warmup=0, steps=10, width=8)
-    with pytest.raises(ConfigError, match="whole number"):
-        schedule("linear", lr=1.0, warmup=1.5, steps=10)
-    with pytest.raises(ConfigError, match="share below 1"):
-        schedule("linear", lr=1.0, warmup=-1, steps=10)
-    with pytest.raises(ConfigError, match="at least 1"):
-        schedule("linear", lr=1.0, warmup=0, steps=0)
-    with pytest.raises(ConfigError, match="learning rate"):
-        schedule("linear", lr=math.nan, warmup=0, steps=10)
-    with pytest.raises(ConfigError, match="has no floor"):
-        schedule("constant", lr=1.0, warmup=0, steps=10, min_lr_ratio=0.1)
-    with pytest.raises(ConfigError, match="from 0 to 1"):
-        schedule("cosine", lr=1.0, warmup=0, steps=10, min_lr_ratio=2.0)
-    with pytest.raises(ConfigError, match="counted from 1"):
+@pytest.mark.parametrize(
+    ("name", "options", "refusal"),
+    [
+        ("cosin", {}, (UnknownName, "cosin", "'cosine'")),
+        ("noam", {"warmup": 10}, (ConfigError, "noam", "width")),
+        ("noam", {"width": 8}, (ConfigError, "noam", "warm-up")),
+        ("linear", {"warmup": 1.5}, (ConfigError, "warm-up", "1.5")),
+        ("linear", {"warmup": -1}, (ConfigError, "warm-up", "-1")),
+        ("linear", {"steps": 0}, (ConfigError, "0 steps")),
+        ("linear", {"lr": math.nan}, (ConfigError, "lr is nan")),
+        ("constant", {"min_lr_ratio": 0.1}, (ConfigError, "constant", "min_lr_ratio")),
+        ("cosine", {"min_lr_ratio": 2.0}, (ConfigError, "min_lr_ratio is 2.0")),
+        ("wsd", {"decay": -1}, (ConfigError, "decay", "-1")),
+    ],
+)
+def test_refusals(name: str, options: dict[str, float], refusal: Refusal) -> None:
+    usual: dict[str, Any] = {"lr": 1.0, "warmup": 0, "steps": 10}
+    with refuses(*refusal):
+        schedule(name, **usual | options)
+
+
+def test_steps_are_counted_from_one() -> None:
+    with refuses(ConfigError, "step 0"):
         schedule("cosine", lr=1.0, warmup=0, steps=10)(0)
