@@ -57,12 +57,23 @@ def read_json(
     size = file.stat().st_size
     if size > LARGEST:
         raise error(f"{file} has {size:,} bytes, more than {LARGEST:,}; {advice}")
+    return parse_json(file.read_bytes(), str(file), error=error, advice=advice)
+
+
+def parse_json(
+    content: bytes,
+    name: str,
+    *,
+    error: type[RegardError] = StorageError,
+    advice: str = "write it again",
+) -> dict[str, Any]:
+    """Returns the object that the content of a JSON file holds; `name` is the file's."""
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as reason:
-        raise error(f"{file} is not valid JSON: it is damaged ({reason}); {advice}") from None
+        raise error(f"{name} is not valid JSON: it is damaged ({reason}); {advice}") from None
     if not isinstance(value, dict):
-        raise error(f"{file} holds {type(value).__name__} instead of an object; {advice}")
+        raise error(f"{name} holds {type(value).__name__} instead of an object; {advice}")
     return value
 
 

@@ -333,6 +333,11 @@ def opened_tokenizer(plan: PreparePlan) -> tuple[Tokenizer, Special]:
     tokenizer = Tokenizer.open(directory)
     if tokenizer is None:
         raise InputError(f"{path} holds no tokenizer; give a directory with a tokenizer.json")
+    if tokenizer.target_side is not None:
+        raise InputError(
+            f"{path} holds a Marian tokenizer, with other pieces for each language; fine-tune the "
+            "model on your pairs with regard finetune --task translate, or train a new tokenizer"
+        )
     if path.is_file() and path.name != "tokenizer.json":
         raise InputError(f"{path} is not a tokenizer.json; give that file or its directory")
     for option, value in (("--vocab-size", plan.vocab_size), ("--lower", plan.lower)):

@@ -56,8 +56,10 @@ def configuration(kind: str, count: int) -> dict[str, Any]:
 
 
 def completed(tokenizer: Tokenizer, special: Special) -> Tokenizer:
-    """With the two files that AutoTokenizer wants, if only older ones are there."""
+    """Returns it with the two files that AutoTokenizer wants, if only older ones are there."""
     fast = tokenizer.ready
+    if tokenizer.target_side is not None:  # no tokenizer.json can express two languages
+        return tokenizer
     spelled = {KEYS[role]: getattr(special, role) for role in ROLES}
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

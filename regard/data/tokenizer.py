@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from tokenizers import Tokenizer as Fast
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.core.errors import FormatError, InputError
+from regard.core.files import parse_json
 
 # Everything that may belong to a tokenizer; kept byte for byte when a model is saved again.
 FILES = tuple(
     """
     tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.txt
-    vocab.json merges.txt spiece.model source.spm target.spm sentencepiece.bpe.model
-    chat_template.jinja
+    vocab.json merges.txt spiece.model tokenizer.model source.spm target.spm target_vocab.json
+    sentencepiece.bpe.model chat_template.jinja
     """.split()
 )
 FILE_LIMIT = 2**28  # bytes
+# transformers decodes with these replacements, in this order, where a directory asks for it.
+CLEAN_UP = {f" {mark}": mark for mark in ".?!,"} | {
+    " ' ": "'", " n't": "n't", " 'm": "'m", " 's": "'s", " 've": "'ve", " 're": "'re"
+}  # fmt: skip
 
 
 @dataclass(eq=False)  # one is equal to itself alone, so that it can be a key
 class Tokenizer:
-    """Text to ids and back. `fast` is None when only files of another library are there."""
+    """Turns text into ids and back.
+
+    `fast` is None where the files cannot be read exactly, and `reason` says why: the model still
+    opens, and takes ids. `target_side` encodes the target language where it has its own pieces.
+    """
 
     fast: Fast | None
     files: dict[str, bytes] = field(default_factory=dict)
+    target_side: Fast | None = None
+    reason: str = ""
 
     @classmethod
     def open(cls, directory: Path) -> Tokenizer | None:
@@ -46,29 +57,59 @@ class Tokenizer:
         if not files:
             return None
         try:
-            fast = build(directory, files)
-            if fast is not None:  # what a file says of padding and cutting is for its own library
-                fast.no_padding()
-                fast.no_truncation()
-            return cls(fast, files)
+            return cls.build(directory, files)
         except Exception as error:
             raise FormatError(f"the tokenizer of {directory} cannot be read: {error}") from None
+
+    @classmethod
+    def build(cls, directory: Path, files: dict[str, bytes]) -> Tokenizer:
+        """Builds it from tokenizer.json, or from the older files of its class."""
+        from regard.data.marian_tokenizer import marian
+        from regard.data.tokenizer_classes import MARIAN, class_of, from_vocab_files
+        from regard.data.vocab_files import VocabFiles
+
+        target = None
+        if "tokenizer.json" in files:
+            fast = Fast.from_str(files["tokenizer.json"].decode())
+        else:
+            source = VocabFiles.read(directory, files)
+            try:
+                name = class_of(source)
+                if name == MARIAN:
+                    fast, target, files = marian(source)
+                else:
+                    fast, files = from_vocab_files(source, name)
+            except FormatError as error:
+                return cls(None, files, reason=f"the tokenizer of {directory}: {error}")
+        fast.no_padding()  # what a file says of padding and truncation is for its own library
+        fast.no_truncation()
+        return cls(fast, files, target)
 
     @property
     def ready(self) -> Fast:
         if self.fast is None:
-            raise FormatError(
-                f"this tokenizer ({', '.join(self.files)}) has no tokenizer.json; "
-                "open it once with transformers' AutoTokenizer and save it to get one"
-            )
+            raise FormatError(self.reason)
         return self.fast
 
     @cached_property
+    def target(self) -> Tokenizer:
+        """Returns the tokenizer of the target language; for most models it is this one."""
+        return self if self.target_side is None else Tokenizer(self.target_side, self.files)
+
+    @cached_property
     def literal(self) -> Fast:
-        """The same, for texts in which a special token that is spelled out is text."""
-        copy = Fast.from_str(self.ready.to_str())
-        copy.encode_special_tokens = True
-        return copy
+        """Returns a copy for texts in which a special token that is spelled out is text."""
+        other = copy(self.ready)
+        other.encode_special_tokens = True
+        return other
+
+    @cached_property
+    def cleans_up(self) -> bool:
+        """Returns whether decoding removes spaces before punctuation, as older directories ask."""
+        name = "tokenizer_config.json"
+        options = parse_json(self.files[name], name) if name in self.files else {}
+        wanted = options.get("clean_up_tokenization_spaces") is True
+        return wanted and type(self.ready.model).__name__ != "BPE"
 
     @cached_property
     def pad_id(self) -> int:
@@ -141,6 +182,8 @@ class Tokenizer:
 
     def decode(self, ids: list[int], *, special: bool = False) -> str:
         text: str = self.ready.decode(ids, skip_special_tokens=not special)
+        for before, after in CLEAN_UP.items() if self.cleans_up else ():
+            text = text.replace(before, after)
         return text
 
     def tokens(self, ids: list[int]) -> list[str]:
@@ -152,34 +195,5 @@ class Tokenizer:
 
     def describe(self) -> dict[str, Any]:
         kind = None if self.fast is None else type(self.fast.model).__name__
-        return {"kind": kind, "vocab_size": len(self), "files": list(self.files)}
-
-
-def build(directory: Path, files: dict[str, bytes]) -> Fast | None:
-    """tokenizer.json, or the older files of BERT and GPT-2."""
-    if "tokenizer.json" in files:
-        return Fast.from_str(files["tokenizer.json"].decode())
-    if "vocab.txt" in files:
-        return word_pieces(files["vocab.txt"].decode().splitlines())
-    if "vocab.json" in files and "merges.txt" in files and "source.spm" not in files:
-        model = models.BPE.from_file(str(directory / "vocab.json"), str(directory / "merges.txt"))
-        fast = Fast(model)
-        fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        fast.decoder = decoders.ByteLevel()
-        return fast
-    return None
-
-
-def word_pieces(entries: list[str]) -> Fast:
-    """BERT's tokenizer from its list of pieces; lower-case if the list is."""
-    vocabulary = {entry: i for i, entry in enumerate(entries)}
-    lower = not any(entry.isalpha() and entry != entry.lower() for entry in entries)
-    fast = Fast(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    fast.normalizer = normalizers.BertNormalizer(lowercase=lower)
-    fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    fast.decoder = decoders.WordPiece()
-    if "[CLS]" in vocabulary and "[SEP]" in vocabulary:
-        fast.post_processor = processors.BertProcessing(
-            ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
-        )
-    return fast
+        facts = {"kind": kind, "vocab_size": len(self), "files": list(self.files)}
+        return facts if self.fast is not None else facts | {"reason": self.reason}

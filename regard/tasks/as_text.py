@@ -221,4 +221,4 @@ def plain(tokenizer: Tokenizer) -> Tokenizer:
         config = json.loads(files["tokenizer_config.json"])
         if config.pop("chat_template", None) is not None:
             files["tokenizer_config.json"] = json.dumps(config, indent=2).encode()
-    return Tokenizer(tokenizer.fast, files)
+    return replace(tokenizer, files=files)

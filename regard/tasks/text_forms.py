@@ -50,7 +50,7 @@ class LabelWords:
     def __init__(self, words: Sequence[str], tokenizer: Tokenizer) -> None:
         self.by_ids: dict[tuple[int, ...], str] = {}
         self.by_text: dict[str, str] = {}
-        for word, ids in zip(words, ids_of(tokenizer, words), strict=True):
+        for word, ids in zip(words, ids_of(tokenizer.target, words), strict=True):
             other = self.by_ids.setdefault(tuple(ids), word)
             if other != word:
                 raise InputError(
@@ -135,6 +135,9 @@ class TextFormatter:
     def closed(self, texts: Sequence[str]) -> list[list[int]]:
         return [[*ids, self.end] for ids in ids_of(self.tokenizer, texts)]
 
+    def targets(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[*ids, self.end] for ids in ids_of(self.tokenizer.target, texts)]
+
     def pairs(
         self, examples: Sequence[Example], length: int
     ) -> Iterator[tuple[list[int], list[int], int]]:
@@ -143,13 +146,14 @@ class TextFormatter:
         """
         if self.task.in_turns:
             talks: list[Any] = self.task.expanded(examples)
-            targets = self.closed([talk.turns[-1] for talk in talks])
+            targets = self.targets([talk.turns[-1] for talk in talks])
             rooms = [max(length - len(ids), length - length // 2) for ids in targets]
             sources, _ = self.contexts(talks, rooms)
             sizes = [bytes_of(*talk.turns[-2:]) for talk in talks]
         else:
             texts = [(self.source(e), self.task.target(e)) for e in examples]
-            sources, targets = (self.closed(side) for side in zip(*texts, strict=True))
+            sources = self.closed([source for source, _ in texts])
+            targets = self.targets([target for _, target in texts])
             sizes = [bytes_of(*both) for both in texts]
         yield from zip(sources, targets, sizes, strict=True)
 

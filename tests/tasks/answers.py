@@ -14,7 +14,7 @@ from regard.core.seeding import keyed
 from regard.data.examples import AnswerSpan as Gold
 from regard.data.examples import Question
 from regard.data.problems import FileLine
-from regard.data.tokenizer import word_pieces
+from regard.data.tokenizer_classes import bert_pieces
 from regard.formats.directory import save
 from regard.tasks.answer_objective import AnswerObjective, AnswerOptions
 from regard.tasks.base import Prediction
@@ -36,7 +36,7 @@ SIZE: dict[str, Any] = {
 
 
 ROLES = dict(zip("pad unk cls sep bos eos mask".split(), MARKS, strict=True))
-TOKENIZER = declared(word_pieces(PIECES), ROLES)
+TOKENIZER = declared(bert_pieces(PIECES), ROLES)
 
 
 def question_of(

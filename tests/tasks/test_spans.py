@@ -16,7 +16,8 @@ from regard.core.errors import InputError
 from regard.core.seeding import keyed
 from regard.data.corpus import Special
 from regard.data.examples import AnswerSpan, Question
-from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_classes import bert_pieces
 from regard.data.windows import QuestionWindows
 from regard.models import FAMILIES as CARDS
 from regard.tasks.spans import (
@@ -33,7 +34,7 @@ from tests.refusals import refuses
 PIECES = "[PAD] [UNK] [CLS] [SEP] a b c d e f q r 你 好".split()
 PAD, _, CLS, SEP = range(4)
 SPECIAL = Special(SEP, pad=PAD, cls=CLS, sep=SEP)
-TOKENIZER = Tokenizer(word_pieces(PIECES))
+TOKENIZER = Tokenizer(bert_pieces(PIECES))
 SHORT = replace(CARDS["bert"].passage_format, length=9, stride=2)  # [CLS] q r [SEP] + 4 + [SEP]
 
 

@@ -45,9 +45,10 @@ def lines(file: Path, records: Iterable[Record]) -> Path:
 def tokenizer(vocabulary: Iterable[str]) -> Any:
     """One token a word."""
     from regard.data.special_tokens import completed, special_of
-    from regard.data.tokenizer import Tokenizer, word_pieces
+    from regard.data.tokenizer import Tokenizer
+    from regard.data.tokenizer_classes import bert_pieces
 
-    pieces = Tokenizer(word_pieces([*MARKS, *vocabulary]))
+    pieces = Tokenizer(bert_pieces([*MARKS, *vocabulary]))
     return completed(pieces, special_of(pieces, "the tokenizer"))
 
 
