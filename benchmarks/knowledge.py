@@ -107,13 +107,14 @@ def examples(count: int, among: list[Creature], *key: int | str) -> list[dict[st
 def tokenizer() -> Any:
     """Names are cut into two syllables, all of which occur in training."""
     from regard.data.special_tokens import completed, special_of
-    from regard.data.tokenizer import Tokenizer, word_pieces
+    from regard.data.tokenizer import Tokenizer
+    from regard.data.tokenizer_classes import bert_pieces
 
     words = {word for text in [*FRAMES, *ASKS] for word in text.split() if "{" not in word}
     words |= {*COLOURS, "color", "fears"}
     marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     starts = [start for start in STARTS if start not in words]
-    made = Tokenizer(word_pieces([*marks, *sorted(words), *starts, *(f"##{end}" for end in ENDS)]))
+    made = Tokenizer(bert_pieces([*marks, *sorted(words), *starts, *(f"##{end}" for end in ENDS)]))
     return completed(made, special_of(made, "the tokenizer"))
 
 

@@ -28,7 +28,8 @@ from regard.data.tags import (
     split,
     write,
 )
-from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_classes import bert_pieces
 from regard.data.vocabulary import train
 from tests.refusals import Refusal, refuses
 
@@ -40,7 +41,7 @@ BARE: tuple[list[int], list[int]] = [], []
 
 @pytest.fixture(scope="module")
 def pieces() -> Tokenizer:
-    return Tokenizer(word_pieces(PIECES))
+    return Tokenizer(bert_pieces(PIECES))
 
 
 @pytest.fixture(scope="module")

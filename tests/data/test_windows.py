@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from regard.core.errors import ConfigError, FormatError
 from regard.data.corpus import Special
 from regard.data.examples import AnswerSpan, Question
-from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_classes import bert_pieces
 from regard.data.vocabulary import train
 from regard.data.windows import (
     QuestionWindows,
@@ -43,7 +44,7 @@ SHORT = replace(CARDS["bert"].passage_format, length=9, stride=2)
 
 @pytest.fixture(scope="module")
 def pieces() -> Tokenizer:
-    return Tokenizer(word_pieces(PIECES))
+    return Tokenizer(bert_pieces(PIECES))
 
 
 TRAINED = {

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer as Fast
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from regard.core.errors import ConfigError
-from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_classes import bert_pieces
 from regard.data.vocabulary import KINDS, train
 from regard.data.words import WordStarts, byte_alphabet, chinese_cutter, is_unspaced, text_of
 from tests.refusals import refuses
@@ -46,7 +47,7 @@ def byte_level(entries: list[str]) -> Fast:
 
 
 def pieces_of(*entries: str) -> Fast:
-    return word_pieces(["[UNK]", "[CLS]", "[SEP]", *entries])
+    return bert_pieces(["[UNK]", "[CLS]", "[SEP]", *entries])
 
 
 def metaspace(*names: str) -> Fast:
@@ -182,4 +183,4 @@ def test_jieba_is_asked_for_only_when_needed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "jieba", None)
     with refuses(ConfigError, "jieba", "pip install regard[chinese]", "whole_words"):
         chinese_cutter.__wrapped__()
-    WordStarts(Tokenizer(word_pieces(["[UNK]", "a"])), 2)
+    WordStarts(Tokenizer(bert_pieces(["[UNK]", "a"])), 2)

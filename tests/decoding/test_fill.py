@@ -12,7 +12,8 @@ import transformers
 
 from regard.api import LoadedModel
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_classes import bert_pieces
 from regard.decoding import fill
 from regard.decoding.filling import FilledText, MaskedFiller, SpanFiller, coder, filler_for
 from regard.decoding.generation import Generation
@@ -161,7 +162,7 @@ def test_the_space_before_a_blank_is_part_of_it() -> None:
 
 def test_a_list_of_pieces_knows_its_mask() -> None:
     """vocab.txt alone: the mask is a piece like others, and still one token."""
-    fast = word_pieces(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat"])
+    fast = bert_pieces(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat"])
     model = Specimen("bert", Bert, BERT.replace(vocab_size=9), everything).fresh()
     loaded = LoadedModel(model, Tokenizer(fast, {}))
     filled = fill(loaded, "the ___ sat", top_k=9)[0]

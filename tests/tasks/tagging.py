@@ -11,7 +11,8 @@ from regard.core.seeding import keyed
 from regard.data.examples import TaggedExample
 from regard.data.special_tokens import completed, special_of
 from regard.data.tags import labels, write
-from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_classes import bert_pieces
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.tag_objective import Tag, TagOptions
 from tests.tasks.tuning import STILL, tiny
@@ -27,7 +28,7 @@ SIZE: dict[str, Any] = {"vocab_size": len(PIECES), "width": 16, "layers": 2, "he
 
 
 def pieces() -> Tokenizer:
-    tokenizer = Tokenizer(word_pieces(PIECES))
+    tokenizer = Tokenizer(bert_pieces(PIECES))
     return completed(tokenizer, special_of(tokenizer, "pieces"))
 
 

@@ -18,7 +18,8 @@ from regard.data.knowledge.graph import Graph
 from regard.data.knowledge.options import KnowledgeOptions
 from regard.data.knowledge.source import KnowledgeSource
 from regard.data.tags import IGNORED
-from regard.data.tokenizer import Tokenizer, word_pieces
+from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer_classes import bert_pieces
 from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
 from regard.tasks.inference import said_of
@@ -162,7 +163,7 @@ def test_a_variant_is_informed_like_its_example(facts: str) -> None:
 
 def source(pieces: list[str], facts: list[tuple[str, str, str]], **options: Any) -> KnowledgeSource:
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]
-    return KnowledgeSource(Graph(facts), Tokenizer(word_pieces(vocabulary)), 1, **options)
+    return KnowledgeSource(Graph(facts), Tokenizer(bert_pieces(vocabulary)), 1, **options)
 
 
 def test_only_whole_words_are_entities() -> None:
