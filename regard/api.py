@@ -306,8 +306,9 @@ def predictor(loaded: Any, tasks: tuple[str, ...], options: dict[str, Any]) -> E
     from regard.evaluation.predictors import check_task, predictor_for
 
     key = (tasks, options, loaded.model, loaded.tokenizer, loaded.path)
-    if loaded._asked and all(map(same, loaded._asked, key)):
-        known: ExamplePredictor = loaded._asked[-1]
+    last = loaded._asked  # read once: other threads may ask something else meanwhile
+    if last and all(map(same, last, key)):
+        known: ExamplePredictor = last[-1]
         return known
     task = check_task(loaded, tasks)
     predict = predictor_for(loaded, task=task, **options)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from threading import Lock
 
 from torch import Tensor, nn
 
-from regard.attention.attention import Attention, Kernel
+from regard.attention.attention import Attention, Kernel, unseen
 from regard.attention.kernels import AttentionArgs
 from regard.attention.pattern import Pattern
 from regard.core.errors import InputError
@@ -62,35 +64,73 @@ class Recording:
         return [seen for seen in self.layers if part in seen.name]
 
 
+class Watched:
+    """The kernel of an Attention that somebody looks at. It passes what goes in to the recordings
+    of its own thread, then lets the kernel work that was there before."""
+
+    def __init__(self, inner: Kernel) -> None:
+        self.inner, self.watchers = inner, 0
+
+    def __call__(
+        self, pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs
+    ) -> Tensor:
+        for recording, names in WATCHING.get():
+            if self in names:
+                recording.layers.append(call_of(names[self], pattern, q, k, v, how))
+        return self.inner(pattern, q, k, v, how)
+
+
+# The recordings of this thread, each with the names of the attentions it looks at.
+WATCHING: ContextVar[tuple[tuple[Recording, dict[Watched, str]], ...]] = ContextVar(
+    "watching", default=()
+)
+LOCK = Lock()  # held while kernels are exchanged
+
+
+def is_unseen(part: Attention) -> bool:
+    """Returns whether nobody in this thread looks at the attention, or changes its kernel."""
+    kernel = part.kernel
+    if isinstance(kernel, Watched) and not any(kernel in names for _, names in WATCHING.get()):
+        kernel = kernel.inner
+    return kernel is unseen
+
+
 @contextmanager
 def record(model: nn.Module) -> Iterator[Recording]:
-    """Records every attention of the model inside the `with`; no output changes by a bit."""
-    recording = Recording()
+    """Records every attention of the model inside the `with`; no output changes by a bit.
+
+    A recording belongs to its thread: what other threads ask the model meanwhile is not in it.
+    """
     attentions = [
         (name, part) for name, part in model.named_modules() if isinstance(part, Attention)
     ]
     if not attentions:
         raise InputError(f"{type(model).__name__} has no attention to look at")
-    before = [part.kernel for _, part in attentions]
-    for name, part in attentions:
-        part.kernel = watching(name, recording, part.kernel)
+    names: dict[Watched, str] = {}
+    with LOCK:
+        for name, part in attentions:
+            kernel = part.kernel if isinstance(part.kernel, Watched) else Watched(part.kernel)
+            kernel.watchers += 1
+            part.kernel, names[kernel] = kernel, name
+    mine = Recording(), names
+    WATCHING.set((*WATCHING.get(), mine))
     try:
-        yield recording
+        yield mine[0]
     finally:
-        for (_, part), kernel in zip(attentions, before, strict=True):
-            part.kernel = kernel
+        WATCHING.set(tuple(other for other in WATCHING.get() if other is not mine))
+        with LOCK:
+            for (_, part), kernel in zip(attentions, names, strict=True):
+                kernel.watchers -= 1
+                if not kernel.watchers:
+                    part.kernel = kernel.inner
 
 
-def watching(name: str, recording: Recording, inner: Kernel) -> Kernel:
-    """Keeps what goes into the kernel that was there before, and lets it work."""
-
-    def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
-        groups = q.size(1) // k.size(1)  # every head is shown with the keys that it reads
-        queries = q.detach().clone()
-        keys, values = (x.detach().repeat_interleave(groups, 1) for x in (k, v))
-        bias = None if how.bias is None else how.bias.detach().clone()
-        shown = how._replace(bias=bias, rate=0.0)
-        recording.layers.append(AttentionCall(name, queries, keys, values, shown, pattern))
-        return inner(pattern, q, k, v, how)
-
-    return kernel
+def call_of(
+    name: str, pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs
+) -> AttentionCall:
+    """Keeps what goes into a kernel, without gradients."""
+    groups = q.size(1) // k.size(1)  # every head is shown with the keys that it reads
+    queries = q.detach().clone()
+    keys, values = (x.detach().repeat_interleave(groups, 1) for x in (k, v))
+    bias = None if how.bias is None else how.bias.detach().clone()
+    return AttentionCall(name, queries, keys, values, how._replace(bias=bias, rate=0.0), pattern)

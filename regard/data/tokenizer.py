@@ -41,6 +41,7 @@ class Tokenizer:
     files: dict[str, bytes] = field(default_factory=dict)
     target_side: Fast | None = None
     reason: str = ""
+    truncating: tuple[int, Fast] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def open(cls, directory: Path) -> Tokenizer | None:
@@ -111,6 +112,15 @@ class Tokenizer:
         wanted = options.get("clean_up_tokenization_spaces") is True
         return wanted and type(self.ready.model).__name__ != "BPE"
 
+    def cutting(self, max_length: int) -> Fast:
+        """Returns a copy that truncates, made once for a length: threads share the original."""
+        known = self.truncating
+        if known is None or known[0] != max_length:
+            fast = copy(self.ready)
+            fast.enable_truncation(max_length)
+            known = self.truncating = max_length, fast
+        return known[1]
+
     @cached_property
     def pad_id(self) -> int:
         """What fills a batch: the padding token, or the end token where there is none, which the
@@ -151,13 +161,8 @@ class Tokenizer:
         if second is not None and len(second) != len(first):
             raise InputError(f"{len(first):,} texts but {len(second):,} pairs; give one for each")
         inputs = first if second is None else list(zip(first, second, strict=True))
-        fast = self.ready
-        if truncation and max_length is not None:
-            fast.enable_truncation(max_length)
-        try:
-            encoded = fast.encode_batch(inputs, add_special_tokens=add_special_tokens)
-        finally:
-            fast.no_truncation()
+        fast = self.ready if not truncation or max_length is None else self.cutting(max_length)
+        encoded = fast.encode_batch(inputs, add_special_tokens=add_special_tokens)
         columns = {
             "input_ids": [each.ids for each in encoded],
             "attention_mask": [each.attention_mask for each in encoded],

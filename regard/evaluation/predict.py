@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from regard.core.errors import ConfigError, FormatError
@@ -45,7 +46,7 @@ class Predictor:
         self.tokenizer = marked(loaded.tokenizer, family, self.task, marks, name)
         self.kind = find(str(options.pop("name")), learners())
         self.options = options_of(self.kind, options)
-        self.ready = False
+        self.ready, self.opening = False, Lock()
         self.counts: Counter[str] = Counter()  # of what was cut, or read in windows, so far
         self.last: LabeledObjective | None = None
 
@@ -89,10 +90,11 @@ class Predictor:
         return [] if self.last is None else self.last.cut_notes(self.counts)
 
     def answers(self, objective: LabeledObjective) -> list[Prediction]:
-        if not self.ready:
-            self.model = objective.opened(self.model, self.loaded.path)
-            objective.check(self.model)
-            self.ready = True
+        with self.opening:  # several threads may ask at once; one completes the model
+            if not self.ready:
+                self.model = objective.opened(self.model, self.loaded.path)
+                objective.check(self.model)
+                self.ready = True
         return objective.merge(said_of(objective, self.model, self.precision))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from itertools import islice
 from threading import Barrier, Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -76,9 +77,9 @@ def side_by_side(work: Callable[[T], R], items: Sequence[T], device: torch.devic
     if device.type != "cpu" or torch.get_num_threads() == 1 or len(items) < 2:
         yield from map(work, items)
         return
-    pool = pool_of(len(items))
+    pool, caller = pool_of(len(items)), copy_context()  # a recording is the caller's
     try:
-        yield from pool.map(work, items)
+        yield from pool.map(lambda item: caller.copy().run(work, item), items)
     finally:
         pool.shutdown(cancel_futures=True)
 

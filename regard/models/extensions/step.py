@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import ctypes
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention.attention import Attention, unseen
+from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PreNorm, gelu_tanh
 from regard.attention.memory import KVCache
 from regard.attention.native.int8 import ADDRESS, COUNT, LONGEST, kernel, serves
 from regard.attention.pattern import Causal, Ordered
 from regard.attention.position import Plain, View
+from regard.attention.recorder import is_unseen
 from regard.models.extensions.small import PLANES, NativeModule, SmallLinear, SmallProjection
 
 NAME = "step_int8"
@@ -94,7 +95,7 @@ class SmallBlock(NativeModule, Block):
             and self.holds(memory, x.size(0))
             and type(view.pattern) in (Causal, Ordered)
             and view.bias is None
-            and self.attention.layer.kernel is unseen
+            and is_unseen(cast(Attention, self.attention.layer))
             and not (self.training or torch.is_grad_enabled())
             and serves(x, NAME)
         )
