@@ -1,8 +1,9 @@
-"""GPT-1 and GPT-2 as published. GPT-3's banded layers fit neither: they are stored under a type of
-our own.
+"""The published tensor names and config fields of GPT-1 and GPT-2. GPT-3's banded layers fit
+neither: they are stored under our own type.
 
-Multiple choice is the second of the heads of transformers' double-headed classes. For GPT-1 it has
-no class for tags and answers: those are named as ours, and it opens them as GPT-1 without a head.
+Multiple choice is the second head of transformers' double-heads classes. For GPT-1, transformers
+has no class for tags and answers: those directories name a class of ours, and transformers opens
+them as GPT-1 without a head.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from regard.models.output import Heads
 
 
 def table(tokens: str, positions: str, last: str | None) -> list[TensorName]:
-    """Both share a layout; their matrices are stored input first."""
+    """Returns the names. GPT-1 and GPT-2 share one tensor layout; both store matrices as [input,
+    output]."""
     block, theirs = "blocks.{i}", "transformer.h.{i}"
     matrices = {
         f"{block}.attention.layer.project": f"{theirs}.attn.c_attn",
@@ -36,7 +38,7 @@ def table(tokens: str, positions: str, last: str | None) -> list[TensorName]:
 
 
 HEADS = {
-    "masked": [],  # the language model, which is the table of the tokens
+    "masked": [],  # the language model, whose output is the token embedding
     "classify": [name("heads.classify.out.weight", "score.weight")],
     "choose": both("heads.choose.out", "multiple_choice_head.summary"),
     "tag": both("heads.tag.out", "classifier"),
@@ -61,9 +63,9 @@ SUMMARY = {"summary_type": "cls_index", "summary_use_proj": True, "summary_activ
 
 
 def one_row_speaks(source: dict[str, Any]) -> None:
-    """Refuses choices that are read from something else than a text's last row."""
+    """Refuses a multiple-choice model that reads another row than a text's last one."""
     if not any("DoubleHeads" in str(kind) for kind in source.get("architectures") or ()):
-        return  # nobody reads them
+        return  # no other class reads these fields
     for key, only in SUMMARY.items():
         if source.get(key, only) != only:
             raise ConfigError(
