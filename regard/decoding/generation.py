@@ -21,12 +21,12 @@ from regard.formats.directory import Checkpoint
 
 @dataclass(frozen=True)
 class Generation:
-    """A continuation of a prompt (or what a decoder made of a source)."""
+    """A continuation of a prompt (or the target that a decoder wrote for a source)."""
 
-    text: str | None  # up to the end or a stop word; None for a model without tokenizer
-    ids: list[int]  # all new tokens, the end token or those of a stop word among them
-    logprobs: list[float]  # of each of them under the model itself, whatever was done to its scores
-    score: float  # their sum; of beams divided by the penalty of the length
+    text: str | None  # up to the end or a stop word; None for a model without a tokenizer
+    ids: list[int]  # all new tokens, including the end token or those of a stop word
+    logprobs: list[float]  # of each token under the model itself, before any processor
+    score: float  # the sum of the logprobs; for beams divided by the length penalty
     reason: str  # why it ended: "end", "stop" (a stop word) or "length"
 
     @property
@@ -37,14 +37,14 @@ class Generation:
 def generate(
     loaded: Checkpoint, prompts: Prompt | Sequence[Prompt], **options: Any
 ) -> list[list[Generation]]:
-    """For each prompt its samples, or its best beams. `DecodingOptions` names every choice.
+    """Returns for each prompt its samples, or its best beams. `DecodingOptions` names every option.
 
     >>> generate(loaded, "Once upon a time", max_new_tokens=50, top_p=0.9, seed=1)[0][0].text
     """
     chosen = DecodingOptions.of(options)
     decoder = Decoder(loaded, chosen)
     ids = [decoder.prompts.encode(prompt, chosen.truncate) for prompt in listed(prompts)]
-    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))  # little padding
+    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))  # batches need little padding
     results: list[list[Generation]] = [[] for _ in ids]
     with decoder.ready():
         for at in range(0, len(order), chosen.batch_size):
@@ -56,33 +56,31 @@ def generate(
 
 
 def stream(loaded: Checkpoint, prompt: Prompt, **options: Any) -> Generator[str, None, Generation]:
-    """Pieces of text as they become certain, never half a character; joined, they are what
-    `generate` gives. The Generation is the value of the generator (`yield from`).
-    """
+    """Yields pieces of text as soon as they are certain, never half a character; joined, they are
+    the text of `generate`. The Generation is the return value of the generator (`yield from`)."""
     chosen = DecodingOptions.of(options)
     if chosen.num_beams > 1 or chosen.num_samples > 1:
         raise ConfigError(
-            "one text can be streamed, not several; leave out num_beams and num_samples, or use "
-            "generate"
+            "only one text can be streamed; leave out num_beams and num_samples, or use generate"
         )
     decoder = Decoder(loaded, chosen)
-    decoder.prompts.words()  # a stream is text: refused here without a tokenizer
+    decoder.prompts.words()  # refuses a model without a tokenizer
     return decoder.stream(decoder.prompts.encode(prompt, chosen.truncate), chosen.first)
 
 
 def listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """A single prompt as a list of one; a list of ids is one prompt."""
+    """Returns a single prompt as a list of one; a list of ids is one prompt."""
     if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int)):
         return [prompts]  # type: ignore[list-item]
     return list(prompts)  # type: ignore[arg-type]
 
 
 class Decoder:
-    """One model with one way of decoding."""
+    """One model with one set of decoding options."""
 
     def __init__(self, loaded: Checkpoint, options: DecodingOptions) -> None:
         self.model, self.options = loaded.model, options
-        reader_for(self.model)  # refuses what cannot generate before anything else is asked
+        reader_for(self.model)  # refuses a model that cannot generate, before other checks
         self.prompts = Prompts(loaded)
         self.ends = list(self.prompts.ends() if options.eos_ids is None else options.eos_ids)
         banned = list(self.prompts.banned() if options.banned is None else options.banned)
@@ -94,7 +92,7 @@ class Decoder:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Without dropout, and in the precision asked for."""
+        """Switches dropout off and sets the requested precision inside the context."""
         bf16 = self.options.precision == "bf16"
         kind = self.model.device.type
         autocast = torch.autocast(kind, torch.bfloat16) if bf16 else nullcontext()
@@ -125,7 +123,7 @@ class Decoder:
         return [generations[i : i + samples] for i in range(0, len(generations), samples)]
 
     def walk(self, prompts: list[list[int]], numbers: list[int]) -> DecodingLoop:
-        """Every prompt read, `num_samples` sequences of each about to begin."""
+        """Reads every prompt and returns a loop with `num_samples` sequences for each."""
         options, samples = self.options, self.options.num_samples
         with torch.inference_mode():
             reader: DecodeState = reader_for(self.model)
@@ -177,7 +175,7 @@ class Decoder:
         return TextStreamer(self.prompts.words(), before, self.options.stop)
 
     def said(self, prompt: list[int], ids: list[int]) -> TextStreamer:
-        """The text of all these tokens, up to an end token or a stop word."""
+        """Returns the text of these tokens, up to an end token or a stop word."""
         voice = self.voice(prompt)
         voice.add(*(ids[:-1] if ids and ids[-1] in self.ends else ids))
         voice.finish()
@@ -207,7 +205,7 @@ class Decoder:
         ids: list[int] = []
         logprobs: list[float] = []
         while True:
-            with self.ready():  # only while the model works: between two pieces others may
+            with self.ready():  # only for this step: between two steps the caller may use the model
                 drawn = next(steps, None)
             if drawn is None:
                 break

@@ -37,7 +37,7 @@ class LongformerConfig(RobertaConfig):
         super().check()
         for window in self.windows:
             if window < 2 or window % 2:
-                raise ConfigError(f"window is {window}; it must be even and at least 2")
+                raise ConfigError(f"window {window} is wrong; it must be even and at least 2")
         if len(self.windows) != self.layers:
             raise ConfigError(
                 f"window has {len(self.windows)} numbers, and layers is {self.layers}; give one "

@@ -150,7 +150,7 @@ class Masked(Objective):
         choose("documents", self.options.documents, ("packed", "separate"))
         self.packed, self.span = self.options.documents == "packed", self.length - 2
         if self.span < 1:
-            raise ConfigError(f"length is {self.length}; with [CLS] and [SEP] it must be 3 or more")
+            raise ConfigError(f"length {self.length} leaves no room for text; give at least 3")
         self.cls, self.sep = (self.corpus.special.need(role) for role in ("cls", "sep"))
         self.mask = Mask(self.corpus, self.options, self.length)
         self.ends = np.empty(0, np.int64)  # the number of samples up to each document's end

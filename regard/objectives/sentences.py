@@ -150,9 +150,7 @@ class Sentences(Masked):
         self.pairs = o.task != "none"
         self.room = self.length - (3 if self.pairs else 2)
         if self.room < 2:
-            raise ConfigError(
-                f"length is {self.length}; it must leave room for two tokens beside [CLS] and [SEP]"
-            )
+            raise ConfigError(f"length {self.length} leaves no room for two tokens; make it larger")
         self.cls, self.sep = (self.corpus.special.need(role) for role in ("cls", "sep"))
         self.mask = Mask(self.corpus, o, self.length)
         self.passes: dict[int, SentencePass] = {}
