@@ -35,8 +35,7 @@ class FeedForward(nn.Module):
 
 
 class Gated(FeedForward):
-    """A FeedForward in which the activated `gate` layer is multiplied with a second linear layer
-    (T5 v1.1)."""
+    """A FeedForward whose activated `gate` layer multiplies a second linear layer (T5 v1.1)."""
 
     def __init__(
         self, width: int, ffn_size: int, *rest: Any, bias: bool = True, **more: Any
@@ -98,8 +97,7 @@ def directly(block: Block, *inputs: Any) -> Tensor:
 
 
 class CrossBlock(Block):
-    """A decoder block: self-attention, then attention over the source, then the feed-forward
-    network."""
+    """A decoder block: self-attention, attention over the source, then the feed-forward network."""
 
     def __init__(self, attention: PostNorm, cross: PostNorm, feed_forward: PostNorm) -> None:
         super().__init__(attention, feed_forward)

@@ -17,8 +17,7 @@ GRAIN = 256  # the number of values of a byte
 
 
 def fused(x: Tensor) -> bool:
-    """Returns whether this device (or the compiler) makes random numbers and learned biases cheap
-    itself."""
+    """Returns whether the device or the compiler makes random numbers and learned biases cheap."""
     return not x.is_cpu or torch.compiler.is_compiling()
 
 

@@ -39,7 +39,7 @@ def attend(
     mask: Tensor | None = None,  # added to the scores: 0 where visible, -inf where not
     causal: bool = False,  # aligned at the end: the last row sees the last key
 ) -> Tensor:
-    """Returns softmax(q kᵀ · scale + bias + mask) v. A row that sees no key gives zeros, and a zero
+    """Returns softmax(q kᵀ · scale + bias + mask) v; a row without keys gives zeros and no
     gradient."""
     bias, scale, rate = how
     learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)

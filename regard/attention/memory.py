@@ -47,8 +47,8 @@ HERE = Here()
 
 @dataclass(frozen=True)
 class Segment(Memory):
-    """Transformer-XL's memory: the hidden states of earlier segments (without gradient) come before
-    the rows."""
+    """Transformer-XL's memory: hidden states of earlier segments, without gradient, before the
+    rows."""
 
     past: Tensor  # [B, M, width]
 
@@ -60,8 +60,7 @@ class Segment(Memory):
 
 @dataclass(frozen=True)
 class CrossKV(Memory):
-    """The keys and values of an encoder's output, projected once for all rows and all decoding
-    steps."""
+    """The keys and values of an encoder's output, projected once for all rows and steps."""
 
     pairs: Pair
 
@@ -74,8 +73,7 @@ class CrossKV(Memory):
 
 @dataclass
 class KVCache(Memory):
-    """The KV cache of one layer: a buffer that is allocated once, and the number of rows filled so
-    far."""
+    """The KV cache of one layer: a buffer that is allocated once, and the number of filled rows."""
 
     keys: Tensor  # [B, kv_heads, capacity, D]
     values: Tensor

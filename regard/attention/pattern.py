@@ -21,17 +21,14 @@ CAUSAL_BLOCK = 128  # rows per block with dropout: blocks above the diagonal are
 
 
 class Pattern:
-    """The base class. Subclasses implement `visible`, and `attend` if they know a cheaper
-    computation."""
+    """The base class. Subclasses implement `visible`, and `attend` if there is a cheaper way."""
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """Returns whether the row `query` may see the row `key`, for row numbers of broadcastable
-        shapes."""
+        """Returns whether row `query` may see row `key`; the row numbers must broadcast."""
         raise TypeError(f"{type(self).__name__} does not say what is visible")
 
     def rows(self, x: Tensor) -> Tensor:
-        """Returns query rows in the layout of the kernel, so that a bias can be computed in that
-        layout."""
+        """Returns query rows in the kernel's layout, so that a bias can be computed in it."""
         return x
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
@@ -39,15 +36,13 @@ class Pattern:
         return attend(q, k, v, how, additive(seen[:, None], q.dtype))
 
     def dense(self, batch: int, queries: int, keys: int, device: torch.device) -> Tensor:
-        """Returns the whole predicate as a table [B, Q, K]: the reference that kernels are tested
-        against."""
+        """Returns the predicate as a table [B, Q, K]: the reference in the tests of kernels."""
         b, q, k = (torch.arange(n, device=device) for n in (batch, queries, keys))
         table = self.visible(b[:, None, None], q[None, :, None], k[None, None, :])
         return table.expand(batch, queries, keys)
 
     def weights(self, q: Tensor, k: Tensor, how: AttentionArgs) -> Tensor:
-        """Returns the attention weights [B, H, Q, K], for inspection: the kernel's output for a
-        unit matrix."""
+        """Returns the attention weights [B, H, Q, K]: the kernel's output for a unit matrix."""
         unit = torch.eye(k.size(2), dtype=q.dtype, device=q.device).expand(*k.shape[:3], -1)
         return self.attend(q, k, unit, how._replace(rate=0.0))
 

@@ -59,8 +59,7 @@ class RelativeShift(torch.autograd.Function):
 
 
 def product(rows: Tensor, r: Tensor) -> Tensor:
-    """Returns rows [B, H, Q, D] · r [G, H, D, P]: one product per head for texts that share
-    distances."""
+    """Returns rows [B, H, Q, D] · r [G, H, D, P]: one product per head for each of the G groups."""
     stacked = rows.unflatten(0, (r.size(0), -1)).transpose(1, 2)
     far: Tensor = torch.matmul(stacked.flatten(2, 3), r).unflatten(2, stacked.shape[2:4])
     return far.transpose(1, 2).flatten(0, 1)
@@ -82,8 +81,7 @@ class Distances:
     differs: Tensor | None = None
 
     def place(self, rows: Tensor, r: Tensor) -> Tensor:
-        """Returns the scores of rows [B, H, Q, D] with distances r [G, H, D, P] per key: [B, H, Q,
-        K]."""
+        """Returns scores [B, H, Q, K] of rows [B, H, Q, D] with the distances r [G, H, D, P]."""
         near, rest = rows.split([self.rows, rows.size(2) - self.rows], 2)
         step = BLOCK if r.size(-1) >= self.rows + self.keys else self.rows  # else: no later keys
         parts, end = [], self.rows
@@ -104,8 +102,7 @@ class RotaryAngles(NamedTuple):
 
     @classmethod
     def of(cls, at: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Self:
-        """Builds the angles: a row at position `at` [B|1, rows] rotates pair i by at ·
-        frequencies[i]."""
+        """Builds the angles at · frequencies[i] of rows at the positions `at` [B|1, rows]."""
         angles = at.float()[:, None, :, None] * frequencies
         return cls(angles.cos().to(dtype), angles.sin().to(dtype))
 

@@ -7,8 +7,7 @@ from torch import Tensor
 
 
 def wide_dtype(*types: torch.dtype) -> torch.dtype:
-    """Returns a dtype of at least 32 bits that holds all `types`: for sums, logarithms,
-    probabilities."""
+    """Returns a dtype of at least 32 bits for all `types`: for sums, logarithms, probabilities."""
     widest = torch.float32
     for dtype in types:
         widest = torch.promote_types(widest, dtype)

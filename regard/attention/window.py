@@ -16,8 +16,7 @@ from regard.attention.pattern import Pattern, additive
 
 
 class Window(Pattern):
-    """A Pattern in which row i sees the keys i - before … i + after, and every global key at any
-    distance."""
+    """A Pattern in which row i sees the keys i - before … i + after, and every global key."""
 
     def __init__(
         self,
@@ -68,8 +67,7 @@ class Window(Pattern):
         return y
 
     def around(self, x: Tensor) -> Tensor:
-        """Gathers each block's keys: [B, H, T, D] -> [B·n, H, C, D], C = G + before + block +
-        after."""
+        """Gathers each block's keys: [B, H, T, D] -> [B·n, H, G + before + block + after, D]."""
         size, spare = self.block, self.blocks * self.block - self.length
         padded = F.pad(x, (0, 0, size, size + spare)).unflatten(2, (self.blocks + 2, size))
         padded = padded.transpose(1, 2)

@@ -15,8 +15,7 @@ class ConfigError(RegardError):
 
 
 class InputError(RegardError):
-    """The model cannot read a batch: a token id is unknown, the text is too long, or a shape is
-    wrong."""
+    """The model cannot read a batch: an id is unknown, a text is too long, or a shape is wrong."""
 
 
 class FormatError(RegardError):

@@ -14,8 +14,7 @@ from typing import get_type_hints
 
 @dataclass(frozen=True)
 class Option:
-    """The help text and the option name of a field. Without a name, the option is named after the
-    field."""
+    """The help text and the option name of a field; without a name it is the field's own."""
 
     help: str
     name: str = ""  # such as "--lr"

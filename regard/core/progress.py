@@ -1,5 +1,4 @@
-"""Shows the progress of long work: a line that is rewritten on a terminal, otherwise an occasional
-line."""
+"""Shows the progress of long work: one changing line on a terminal, else an occasional line."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ def keyed(*key: int | str) -> np.random.Generator:
 
 
 def number(part: int | str) -> int:
-    """Returns an integer for one part of a key. Words keep apart two purposes that share the same
-    numbers."""
+    """Returns an integer for one part of a key; words separate purposes with the same numbers."""
     if isinstance(part, int):
         return part
     return int.from_bytes(hashlib.blake2b(part.encode(), digest_size=4).digest(), "little")

@@ -9,8 +9,7 @@ from typing import Any
 
 
 class StopSignal:
-    """Remembers a signal until it is safe to stop. Use: `with StopSignal() as stop`, `if
-    stop.asked`."""
+    """Stores a signal until it is safe to stop: `with StopSignal() as stop`, `if stop.asked`."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

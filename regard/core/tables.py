@@ -64,8 +64,7 @@ def required(kind: Any) -> list[str]:
 
 
 def checked(where: str, value: Any, kind: Any, current: Any, what: str) -> Any:
-    """Returns the value in the type that its annotation asks for. A table changes the current
-    value."""
+    """Returns the value in the type of its annotation. A table changes the current value."""
     options = get_args(kind) if is_union(kind) else (kind,)
     for option in options:
         if dataclasses.is_dataclass(option):

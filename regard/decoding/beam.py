@@ -95,8 +95,7 @@ class Beams:
 
     @torch.inference_mode()
     def search(self, logits: Tensor) -> list[list[Hypothesis]]:
-        """Returns the `best` texts of each prompt, the likeliest first, from the logits after each
-        prompt."""
+        """Returns the `best` texts of each prompt, likeliest first, from the prompts' logits."""
         count, width, limit = logits.size(0), self.rules.width, self.rules.limit
         self.results: list[list[Hypothesis]] = [[] for _ in range(count)]
         self.numbers, self.open = list(range(count)), set(range(count))  # prompts in the batch

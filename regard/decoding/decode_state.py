@@ -58,8 +58,7 @@ class DecodeState:
         self.length = self.prompt = longest
 
     def read(self, tokens: Tensor) -> Tensor:
-        """Reads one more token per row, [rows], and returns the logits of the next token, [rows,
-        V]."""
+        """Reads one more token per row [rows] and returns the logits of the next [rows, V]."""
         self.tokens[:, self.length] = tokens
         self.length += 1
         return self.read_one(tokens[:, None])
@@ -82,8 +81,7 @@ class DecodeState:
         self.select(rows)
 
     def follow(self, chosen: Tensor) -> None:
-        """Reorders rows for beam search: row i continues the text of row chosen[i], which has the
-        same prompt."""
+        """Reorders beams: row i continues the text of row chosen[i], which has the same prompt."""
         here = torch.arange(chosen.numel(), device=chosen.device)
         moved = (chosen != here).nonzero()[:, 0]
         if moved.numel():
@@ -263,8 +261,8 @@ def right_padded(
 
 
 class RecurrentState(DecodeState):
-    """Hidden states of the last rows (Transformer-XL) or two vectors per layer (LSTM); texts have
-    no limit."""
+    """Hidden states of the last rows (Transformer-XL) or two vectors per layer (LSTM), without
+    limit."""
 
     state: State
 

@@ -229,8 +229,7 @@ def coder(words: Tokenizer, mask: int) -> tuple[Fast, re.Pattern[str]]:
 
 
 class SpanFiller:
-    """T5: the source has a sentinel for every blank, and the target writes the text of each
-    sentinel."""
+    """T5: the source has a sentinel for every blank, and the target writes the text of each."""
 
     def __init__(self, loaded: Checkpoint, top_k: int, max_new_tokens: int) -> None:
         self.loaded, self.top, self.tokens = loaded, top_k, max_new_tokens
@@ -272,8 +271,8 @@ class SpanFiller:
             )
         if count > len(self.marks):
             raise InputError(
-                f"the text has {count} blanks, and this model has {len(self.marks)} sentinels; "
-                "use fewer blanks"
+                f"the text has {count} blanks, and this model has only {len(self.marks)} marks "
+                "(sentinels) for them; use fewer blanks"
             )
         numbers = iter(range(count))
         return pattern.sub(lambda _: f"<extra_id_{next(numbers)}>", text), count

@@ -31,8 +31,7 @@ class TokenStream:
         return self.tokenizer.decode(self.window)
 
     def add(self, *tokens: int) -> str:
-        """Returns the text that these tokens make certain; for one token often a word, sometimes
-        nothing."""
+        """Returns the text that these tokens make certain: often a word, sometimes nothing."""
         self.window += tokens
         text = self.decode()
         waiting = len(text) - len(text.rstrip(BROKEN))
@@ -64,8 +63,7 @@ class StopWords:
         self.words, self.waiting, self.over = tuple(words), "", False
 
     def add(self, piece: str) -> str:
-        """Returns the text that certainly comes before any stop word; `over` is True after a stop
-        word."""
+        """Returns the text that is certainly before any stop word; `over` is True after one."""
         text = self.waiting + piece
         places = [at for word in self.words if (at := text.find(word)) >= 0]
         if places:

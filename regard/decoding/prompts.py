@@ -64,8 +64,7 @@ class Prompts:
                 )
 
     def start(self) -> int | None:
-        """Returns the token before the first word of a text: as in a corpus, the end of another
-        text."""
+        """Returns the token before a text's first word: as in a corpus, the end of another text."""
         first: Any = self.source.get("bos_token_id") if self.special is None else None
         return first if self.known(first) else next(iter(self.ends()), None)
 

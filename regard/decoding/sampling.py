@@ -35,8 +35,7 @@ def greedy(scores: Tensor, numbers: Sequence[int], step: int) -> Tensor:
 
 
 class Sampler:
-    """Samples tokens. Every draw is a function of (seed, prompt, sample, step) and independent of
-    the batch."""
+    """Samples tokens; a draw is a function of (seed, prompt, sample, step), whatever the batch."""
 
     def __init__(self, seed: int, keys: Sequence[tuple[int, int]]) -> None:
         self.seed, self.keys = seed, keys  # for each sequence the numbers of its prompt and sample

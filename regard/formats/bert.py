@@ -8,8 +8,7 @@ from regard.models.output import Heads
 
 
 def block(prefix: str) -> list[TensorName]:
-    """Returns the names of a layer of BERT; Longformer's layer is the same except for its
-    attention."""
+    """Returns the names of a layer of BERT; Longformer's differs only in its attention."""
     ours, theirs = "blocks.{i}", prefix + "encoder.layer.{i}"
     return [
         *both(f"{ours}.attention.norm", f"{theirs}.attention.output.LayerNorm"),

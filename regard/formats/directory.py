@@ -141,8 +141,7 @@ def expected(entry: TensorName, shapes: dict[str, tuple[int, ...]]) -> dict[str,
 
 
 def configure(format_: Format, config_json: dict[str, Any], ignore_unknown: bool = False) -> Any:
-    """Returns our configuration for a config.json; an error also gives the names of the fields
-    there."""
+    """Returns our configuration for a config.json; an error also gives their names of fields."""
     config_class = FAMILIES[format_.family].config
     try:
         return config_class.of(format_.read_config(config_json, ignore_unknown))
@@ -197,8 +196,7 @@ def save(
     tokenizer: Tokenizer | None = None,
     source: dict[str, Any] | None = None,
 ) -> Path:
-    """Writes config.json, model.safetensors and the tokenizer; in an existing directory, file by
-    file is replaced."""
+    """Writes config.json, model.safetensors and the tokenizer; existing files are replaced."""
     target = Path(path)
     family = model.family.name
     format_, _ = format_for(family, model.config, model.extensions)

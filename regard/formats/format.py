@@ -81,8 +81,7 @@ MISTAKEN = (TypeError, ValueError, AttributeError, KeyError, IndexError, Arithme
 
 @dataclass(frozen=True)
 class Field:
-    """A field of their config.json: its name, its value when it is absent, and how values are
-    translated."""
+    """A field of their config.json: its name, its default, and how values are translated."""
 
     theirs: str
     default: Any = None
@@ -101,8 +100,7 @@ class Field:
 
 
 def token(theirs: str, default: int) -> Field:
-    """Returns a field with the id of a special token, or with a list of ids, of which the first is
-    used."""
+    """Returns a field with the id of a special token; of several ids the first is used."""
     return Field(theirs, default, lambda x: x[0] if isinstance(x, list) and x else x)
 
 
@@ -119,8 +117,7 @@ ACTIVATIONS = {
 
 
 def activation(theirs: str, default: str, **aliases: str) -> Field:
-    """Returns a field that names an activation; `aliases` are names with another meaning in one
-    class."""
+    """Returns a field that names an activation; `aliases` have another meaning in one class."""
     known = ACTIVATIONS | aliases
 
     def read(value: Any) -> str:
@@ -158,8 +155,7 @@ class Format:
     suggests: Callable[[Any], dict[str, Any]] = lambda config: {}  # values that a source may lack
 
     def read_config(self, source: dict[str, Any], ignore_unknown: bool = False) -> dict[str, Any]:
-        """Returns our fields for their config.json; refuses values that would change the
-        computation."""
+        """Returns our fields for their config.json; refuses what would change the computation."""
         known = {f.theirs for f in self.fields.values()} | set(self.fixed) | self.inert | INERT
         for key, value in source.items():
             if key in self.fixed and value != self.fixed[key]:
@@ -192,8 +188,7 @@ class Format:
     def write_config(
         self, config: Config, architecture: str, source: dict[str, Any]
     ) -> dict[str, Any]:
-        """Returns their config.json for our fields: the source's values, overridden by those of the
-        model."""
+        """Returns their config.json: the source's values, overridden by those of the model."""
         fields = {}
         for ours, f in self.fields.items():
             value = getattr(config, ours)  # the source's spelling stays if it means the same

@@ -17,8 +17,7 @@ from regard.models.output import Heads
 
 
 def table(tokens: str, positions: str, last: str | None) -> list[TensorName]:
-    """Returns the names. GPT-1 and GPT-2 share one tensor layout; both store matrices as [input,
-    output]."""
+    """Returns the names: GPT-1 and GPT-2 share one layout and store matrices as [input, output]."""
     block, theirs = "blocks.{i}", "transformer.h.{i}"
     matrices = {
         f"{block}.attention.layer.project": f"{theirs}.attn.c_attn",

@@ -1,5 +1,4 @@
-"""Longformer's published names and fields. Dilated or causal windows fit no class: they have our
-own type."""
+"""Longformer's published names and fields. Dilated or causal windows have our own type."""
 
 from __future__ import annotations
 

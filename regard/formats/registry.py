@@ -76,8 +76,7 @@ def heads_of_family(family: str) -> set[str]:
 
 
 def own(family: str) -> Format:
-    """Returns the format with our own names and fields, under a type that transformers does not
-    open."""
+    """Returns the format with our own names and fields; transformers does not open its type."""
     config = FAMILIES[family].config
 
     def restore(value: Any) -> Any:
@@ -98,8 +97,7 @@ def own(family: str) -> Format:
 
 
 def names_of(model: Model, format_: Format, heads: Heads) -> list[TensorName]:
-    """Returns the table of names; for our own format it lists the model's tensors, shared ones
-    once."""
+    """Returns the table of names; for our own format, the model's tensors, shared ones once."""
     if not format_.type.startswith(OWN):
         return format_.table(model.config, heads)
     keys = [*dict(model.named_parameters()), *dict(model.named_buffers())]

@@ -45,8 +45,7 @@ def names(config: RobertaConfig, heads: Heads) -> list[TensorName]:
 
 
 def read_positions(source: dict[str, Any]) -> dict[str, Any]:
-    """Returns our context. Their position table begins with rows for padding; ours counts real
-    positions."""
+    """Returns our context: their position table begins with rows for padding, ours does not."""
     rows, padding = source.get("max_position_embeddings", 512), source.get("pad_token_id", 1)
     return {"context": rows - padding - 1}
 

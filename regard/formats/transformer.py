@@ -1,5 +1,4 @@
-"""The post-norm Transformer as Marian stores it. Biases that the paper does not have are written as
-zeros."""
+"""The post-norm Transformer as Marian stores it. Biases that the paper lacks are zeros."""
 
 from __future__ import annotations
 

@@ -54,8 +54,7 @@ class AdaptiveEmbedding(nn.Module):
 
 
 class AdaptiveOutput(Output):
-    """log P(word), tied to the embedding's tables; with `shared`, also to the rare clusters'
-    projections."""
+    """log P(word), tied to the embedding's tables; with `shared`, also to its rarer projections."""
 
     def __init__(self, embedding: AdaptiveEmbedding, size: int, shared: bool) -> None:
         nn.Module.__init__(self)
@@ -76,8 +75,7 @@ class AdaptiveOutput(Output):
                 )
 
     def cluster(self, i: int) -> tuple[Tensor, Tensor]:
-        """Returns weight and bias of cluster i; the first cluster ends with one row per other
-        cluster."""
+        """Returns weight and bias of cluster i; the first one ends with a row per other cluster."""
         if self.ratio == 1:
             inside = slice(self.edges[i], self.edges[i + 1])
             weight, bias = self.tables[0].weight[inside], self.biases[0][inside]
@@ -106,7 +104,7 @@ class AdaptiveOutput(Output):
         return torch.cat([first[..., :common], *tails], -1)
 
     def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
-        """Returns the sum over the targets; logits of a rare cluster are computed only for its own
+        """Returns the sum over the targets; a rare cluster's logits are computed only for its
         words."""
         edges = torch.tensor(self.edges[1:-1], device=targets.device)
         cluster = torch.bucketize(targets, edges, right=True)

@@ -140,8 +140,7 @@ class Model(nn.Module):
 
     @contextmanager
     def one_direction(self) -> Iterator[None]:
-        """Inside this context a single text can be read, also by a model that trains in two
-        directions."""
+        """Lets a single text be read, also by a model that trains in two directions."""
         yield
 
     def grow_vocabulary(self, vocab_size: int) -> None:
@@ -309,8 +308,7 @@ class EncoderDecoder(Model):
 
 
 def check_tokens(input_ids: Tensor, vocab_size: int) -> None:
-    """Refuses ids outside the vocabulary. In a compiled graph only the embedding itself can do
-    that."""
+    """Refuses ids outside the vocabulary; in a compiled graph only the embedding can do that."""
     if torch.compiler.is_compiling() or not input_ids.is_cpu or input_ids.numel() == 0:
         return
     if input_ids.is_floating_point():

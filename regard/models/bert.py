@@ -153,8 +153,7 @@ class Bert(Encoder):
 
 
 def ordered(order: Tensor, attention_mask: Tensor | None, dtype: torch.dtype) -> Ordered:
-    """Returns a pattern in which rows see the keys that are not padding and whose order is not
-    above theirs."""
+    """Lets rows see the keys that are not padding and whose order is not above theirs."""
     return Ordered(
         order,
         order if attention_mask is None else torch.where(attention_mask, order, Ordered.HIDDEN),

@@ -159,8 +159,7 @@ class GPT(Headed):
     def views(
         self, x: Tensor, at: Tensor, attention_mask: Tensor | None, past: int, prefix: Tensor | None
     ) -> list[View]:
-        """Returns what the layers see, in turn: all rows before them and, in GPT-3, a band of these
-        rows."""
+        """Returns what the layers see, in turn: all rows before them and, in GPT-3, a band."""
         band = self.config.band
         if band is not None and prefix is not None:
             raise InputError(

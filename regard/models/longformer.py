@@ -62,16 +62,14 @@ class LongView:
         return x.gather(1, self.rows.clamp_min(0)[..., None].expand(-1, -1, x.size(2)))
 
     def scatter(self, x: Tensor, rows: Tensor) -> Tensor:
-        """Returns x with the global rows at their positions; rows with position -1 are cut off at
-        the end."""
+        """Returns x with the global rows at their positions; rows at -1 are dropped."""
         assert self.rows is not None
         index = torch.where(self.rows < 0, x.size(1), self.rows)[..., None].expand_as(rows)
         return F.pad(x, (0, 0, 0, 1)).scatter(1, index, rows.to(x.dtype))[:, :-1]
 
 
 class LongAttention(nn.Module):
-    """Window attention for every row; global rows have their own projections and share the output
-    matrix."""
+    """Window attention; global rows have their own projections and share the output matrix."""
 
     def __init__(self, c: LongformerConfig) -> None:
         super().__init__()

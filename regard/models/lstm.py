@@ -1,5 +1,4 @@
-"""The LSTM language model that attention replaced, as a baseline (Zaremba et al. 2014, with tied
-embeddings)."""
+"""The LSTM baseline that attention replaced (Zaremba et al. 2014, with tied embeddings)."""
 
 from __future__ import annotations
 

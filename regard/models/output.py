@@ -182,8 +182,7 @@ class Output(nn.Module):
         return hidden
 
     def caches(self, batch: int, capacity: int) -> list[KVCache]:
-        """Returns the caches of `rows`, which come after the caches of the layers; here there are
-        none."""
+        """Returns the caches of `rows`, which come after those of the layers; here none."""
         return []
 
     def prepare(self, hidden: Tensor) -> Tensor:

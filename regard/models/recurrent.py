@@ -51,8 +51,7 @@ class MemoryLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class ContentMemory(Memory):
-    """XLNet's memory: the rows are [content ; query]; only the past and the first `rows` can be
-    read."""
+    """XLNet's memory: rows are [content ; query]; only the past and the first `rows` are read."""
 
     rows: int
     memory: Memory  # of the content rows

@@ -33,8 +33,7 @@ class State:
     length: int = 0
 
     def extend(self, attention_mask: Tensor | None, input_ids: Tensor) -> Tensor | None:
-        """Adds the new rows and returns the mask of all rows so far; None while there is no
-        padding."""
+        """Adds the new rows and returns the mask of all rows so far; None without any padding."""
         self.attention_mask = joined_marks(
             self.attention_mask, attention_mask, self.length, input_ids
         )
@@ -61,8 +60,7 @@ def mark(batch: int, rows: int, device: torch.device) -> Tensor:
 def joined_marks(
     before: Tensor | None, now: Tensor | None, past: int, input_ids: Tensor
 ) -> Tensor | None:
-    """Returns the mask of the `past` remembered rows and the new rows; None while there is no
-    padding."""
+    """Returns the mask of `past` remembered rows and the new rows; None without any padding."""
     if before is None and now is None:
         return None
     left = mark(input_ids.size(0), past, input_ids.device) if before is None else before

@@ -128,8 +128,7 @@ SIZES = {
 
 
 def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
-    """Returns the fields of a laptop size: both stacks together have as many layers as one stack of
-    another family."""
+    """Returns fields of a laptop size: the two stacks share the layers of a single stack."""
     return shape.fields() | {"layers": max(1, shape.layers // 2)}
 
 

@@ -120,8 +120,7 @@ class XLNet(Encoder):
         return "queries" if hasattr(self, "output") else ""
 
     def unlimited(self) -> Self:
-        """Returns a model with the same weights, without the limits of training by segments and in
-        two directions."""
+        """Returns the same weights without training's limits: segments and two directions."""
         config = self.config.replace(mem_len=None, reuse_len=None, two_directions=False)
         with torch.device("meta"):
             twin = type(self)(config, {"masked": 0})
@@ -131,8 +130,7 @@ class XLNet(Encoder):
         return twin.eval()
 
     def read_forwards(self) -> None:
-        """Makes a model that was trained to read half of the batch backwards read everything
-        forwards."""
+        """Makes a model that read half of the batch backwards read everything forwards."""
         self.config = self.config.replace(two_directions=False)
         self.directions = (1,)
 
@@ -258,8 +256,7 @@ def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
 
 
 def objective_fields(objective: str, options: Any, seq_len: int) -> dict[str, Any]:
-    """Returns the fields that the permuted objective needs: the directions, and the memory's
-    length."""
+    """Returns fields that the permuted objective needs: its directions and the memory."""
     if objective != "permuted":
         return {}
     return {

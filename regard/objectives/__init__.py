@@ -25,8 +25,7 @@ OBJECTIVES = {  # name -> (module, class)
 
 
 def objective(name: str, others: Mapping[str, tuple[str, str]] | None = None) -> type[Objective]:
-    """Returns the class of an objective; `others` are objectives of tasks and methods in the same
-    form."""
+    """Returns the class of an objective; `others` are those of tasks and methods, named alike."""
     known = OBJECTIVES | dict(others or {})
     if name not in known:
         raise UnknownName("objective", name, known)
@@ -42,6 +41,5 @@ def objective_of_kind(kind: str, usual: str) -> str:
 
 
 def learns_to_write(name: str) -> bool:
-    """Returns whether a model of this objective answers a text with another; objectives of heads do
-    not."""
+    """Returns whether a model of this objective answers a text with another; heads do not."""
     return name in OBJECTIVES and objective(name).writes_answers

@@ -127,8 +127,7 @@ class Objective:
 
     @property
     def longest(self) -> int:
-        """The number of tokens of the longest row that a model reads; one sample may have several
-        rows."""
+        """The tokens of the longest row that a model reads; a sample may have several rows."""
         return self.max_len
 
     def tokens_in(self, batch: Batch) -> int | None:
@@ -136,13 +135,11 @@ class Objective:
         return None
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Returns the number of targets of each sum, which is known before the model reads the
-        batch."""
+        """Returns the number of targets of each sum, before the model reads the batch."""
         raise NotImplementedError
 
     def counted(self, batch: Batch) -> dict[str, float]:
-        """Returns the counts, but nothing in a compiled graph, which would break at every Python
-        number."""
+        """Returns the counts; {} in a compiled graph, which would break at every number."""
         return {} if torch.compiler.is_compiling() else self.counts(batch)
 
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
@@ -151,13 +148,11 @@ class Objective:
         raise NotImplementedError
 
     def begin(self, model: Any, rows: int) -> State | None:
-        """Returns the state that is passed from batch to batch of `rows` streams, at the start of
-        an epoch."""
+        """Returns the state of `rows` streams at the start of an epoch; batches pass it on."""
         return None
 
     def heads(self) -> Heads | None:
-        """Returns the heads that an encoder needs for this objective; None: the model is built as
-        it is."""
+        """Returns the heads that an encoder needs; None: the model is built as it is."""
         return None
 
     def check(self, model: Any) -> None:
@@ -205,8 +200,7 @@ class Objective:
         return int(sum(self.counts(batch).values()))
 
     def measure(self, totals: Loss) -> dict[str, float]:
-        """Returns readable metrics from the sums of a whole validation; the most important one
-        comes first."""
+        """Returns metrics from the sums of a whole validation, the most important one first."""
         raise NotImplementedError
 
     def better(self, new: float, old: float) -> bool:
@@ -236,8 +230,7 @@ class Objective:
         return cached[1]
 
     def arrange(self, places: list[int]) -> list[int]:
-        """Returns the order of the samples in a micro-batch; `places` are their indices in the
-        step."""
+        """Returns the order of samples in a micro-batch; `places` are indices in the step."""
         return places
 
     def get(self, number: int) -> Sample:
@@ -285,8 +278,7 @@ def hooks_of(objective: Objective) -> Hooks:
 
 
 def streams(samples: int, batch: int) -> np.ndarray:
-    """Returns the order of samples for `batch` parallel readers, each of which reads a contiguous
-    part of the text."""
+    """Returns the order of samples in which `batch` readers each read a contiguous part."""
     each, longer = divmod(samples, batch)  # the first `longer` parts have one more sample
     starts = np.arange(batch) * each + np.minimum(np.arange(batch), longer)
     order = (np.arange(each)[:, None] + starts).reshape(-1)

@@ -96,8 +96,7 @@ def shifted(seed: int, epoch: int, length: int, size: int) -> int:
 
 
 def bits_per_byte(corpus: Corpus, nats: float, count: float) -> dict[str, float]:
-    """Returns bits per byte: exact over a whole split, and estimated from the split's tokens per
-    byte over a part."""
+    """Returns bits per byte; over a part of a split, with the whole split's tokens per byte."""
     if corpus.bytes == 0 or count == 0:
         return {}
     return {"bits_per_byte": nats / count * len(corpus) / corpus.bytes / math.log(2)}

@@ -120,8 +120,7 @@ class Mask:
 
 
 def seldom(corpus: Corpus, power: float) -> np.ndarray:
-    """Returns count^-power of every vocabulary entry; an entry that does not occur counts as one
-    that occurs once."""
+    """Returns count^-power of every entry; entries that do not occur count as 1."""
     counts = np.zeros(corpus.vocab_size, np.int64)
     for start in range(0, len(corpus), COUNTED):
         part = corpus.read(start, min(start + COUNTED, len(corpus)))
@@ -182,8 +181,7 @@ class Masked(Objective):
         return {"tokens": tokens, "attention_mask": np.arange(self.length) < size}
 
     def text(self, version: int, index: int) -> np.ndarray:
-        """Returns the text of a sample. The last sample of packed text continues at the split's
-        beginning."""
+        """Returns a sample's text; the last packed one continues at the split's beginning."""
         if self.packed:
             size, moving = len(self.corpus), self.learning and self.options.shift
             start = shifted(self.seed, version, self.span, size) if moving else 0
@@ -230,7 +228,7 @@ def check_reads_both_sides(model: Any, length: int) -> None:
     """Refuses a model that is not an encoder with a masked-word head: its rows must see both sides
     and have their own word as input."""
     if model.fills != "masked":
-        wanted = "to predict masked words from both sides"
+        wanted = "to predict hidden words from both sides"
         raise refuse(model, wanted, lambda kind: kind.fills == "masked")
     if not hasattr(model, "output"):
         raise ConfigError('the model has no head "masked"; build it with heads={"masked": 0}')

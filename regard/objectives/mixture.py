@@ -53,8 +53,7 @@ class MixtureOptions:
 
 
 class Mixture(Objective):
-    """A mixture of objectives. A batch holds one batch for each part in it; losses are named
-    part.loss."""
+    """A batch holds one batch for each part in it; losses are named part.loss."""
 
     Options: ClassVar[type] = MixtureOptions
     name = "mixture"
@@ -115,8 +114,7 @@ class Mixture(Objective):
         return self.samples
 
     def place(self, number: int) -> tuple[int, int]:
-        """Returns for sample `number` the index of its part and the sample of the part, over all
-        epochs."""
+        """Returns the part of sample `number`, and its number in the part over all epochs."""
         rest = Fraction(1)
         for i, share in enumerate(self.shares[:-1]):
             part = share / rest

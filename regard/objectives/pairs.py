@@ -118,8 +118,7 @@ class Pairs(SourceTarget):
 
 
 def fit(sizes: np.ndarray, most: int) -> np.ndarray:
-    """Returns how much of each source and target [N, 2] is kept: the longer of the two is cut
-    first."""
+    """Returns how much of each source and target [N, 2] is kept: the longer one is cut first."""
     source, target = sizes.T
     second = np.minimum(target, np.maximum(most // 2, most - source))
     return np.stack([np.minimum(source, most - second), second], 1)

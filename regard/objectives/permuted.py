@@ -128,8 +128,7 @@ class Permuted(Objective):
         return joined, (self.half + a[1] - a[0] + 1, b[1] - b[0] + 1, 1)
 
     def shuffle(self, draw: np.random.Generator) -> np.ndarray:
-        """Returns a random order of a half; with smaller blocks, each block in turn has the same
-        order."""
+        """Returns a random order of a half; smaller blocks follow each other in equal orders."""
         one = draw.permutation(self.block)
         return (np.arange(0, self.half, self.block)[:, None] + one).reshape(-1)
 
@@ -175,8 +174,7 @@ class Permuted(Objective):
     # -- which samples form a step
 
     def order(self, epoch: int) -> np.ndarray | None:
-        """Returns the order of an epoch. Without a memory, the samples of each direction are
-        shuffled among themselves."""
+        """Shuffles each direction's samples among themselves, if there is no memory."""
         if self.options.memory or not self.learning:
             return None
         if self.order_of[0] != epoch:
@@ -197,8 +195,7 @@ class Permuted(Objective):
     # -- the loss
 
     def begin(self, model: Any, rows: int) -> State | None:
-        """Returns a memory that has its final size from the first step on and is all padding at
-        first."""
+        """Returns a memory that has its final size from the start; at first it is all padding."""
         if not self.options.memory:
             return None
         c, like = model.config, next(p for p in model.parameters() if p.is_floating_point())
@@ -264,8 +261,7 @@ class QueriedCausal(CausalObjective):
     before its target. The last layer's content rows were never trained."""
 
     def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
-        """Returns hidden states [B, T, width]; query row t predicts target t of the chunk of
-        `CausalObjective`."""
+        """Returns hidden states [B, T, width]; query row t predicts target t of the chunk."""
         tokens = torch.cat([batch["tokens"], batch["targets"][:, -1:]], 1)
         order = torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
         y: Tensor = model(tokens, order=order, targets=order[:, 1:])

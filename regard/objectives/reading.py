@@ -67,8 +67,7 @@ def read_on(
 def surprise(
     model: Any, hidden: Tensor, targets: Tensor, scored: Tensor, soft: SoftTarget | None = None
 ) -> Tensor:
-    """Returns the summed loss, in nats, of the `scored` targets [B, T] for hidden states [B, T,
-    width]."""
+    """Returns the summed nats of the `scored` targets [B, T] for hidden [B, T, width]."""
     output, shares = model.output, None
     if torch.compiler.is_compiling():  # the compiler needs static shapes
         rows, words, shares = hidden.flatten(0, 1), targets.flatten(), scored.flatten().float()
@@ -85,8 +84,7 @@ def surprise(
 
 
 def refuse(model: Any, wanted: str, can: Callable[[type[Model]], object]) -> ConfigError:
-    """Returns the error for a model that cannot learn what is wanted; it names the families that
-    can."""
+    """Returns the error for a model that cannot learn `wanted`; it names families that can."""
     able = ", ".join(name for name, card in FAMILIES.items() if can(card.model))
     return ConfigError(f"{type(inner(model)).__name__} cannot learn {wanted}; these can: {able}")
 

@@ -108,8 +108,7 @@ class SentencePass:
         return InstanceStep(document, middle, end, apart, goal)
 
     def goals(self, first: int, last: int) -> np.ndarray:
-        """Returns how many tokens the instances of each document collect: mostly as many as there
-        is room for."""
+        """Returns the tokens that the instances of each document collect: mostly all that fit."""
         draws = uniform(self.keys[0], first, last)
         shorter = 2 + (draws[:, 1] * (self.room - 1)).astype(np.int64)
         return np.where(draws[:, 0] < self.short, shorter, self.room)
@@ -215,8 +214,7 @@ class Sentences(Masked):
         return self.stretch(begin, int(np.clip(reached, begin + 1, last)))
 
     def stretch(self, first: int, last: int) -> tuple[int, int]:
-        """Returns the token range of sentences, without the end token of a document (unless there
-        is no other token)."""
+        """Returns the token range of sentences, without a document's end unless it is alone."""
         begin, before, end = (int(self.corpus.sentences[i]) for i in (first, last - 1, last))
         documents = self.corpus.documents
         closed = int(documents[np.searchsorted(documents, end)]) == end

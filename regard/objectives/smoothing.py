@@ -32,7 +32,7 @@ def smoothing(epsilon: float, words: int, kind: str, pad: int | None = None) -> 
         raise ConfigError(f"a vocabulary of {words} is too small for label smoothing")
     if kind == "no-pad" and pad is None:
         raise ConfigError(
-            "'no-pad' smoothing needs a pad token, and this data has none; choose 'others'"
+            "'no-pad' smoothing needs a padding token, and this data has none; choose 'others'"
         )
     other = epsilon / others_of(kind, words)
     own = 1 - epsilon if kind == "all" else 1 - epsilon - other

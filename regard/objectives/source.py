@@ -41,8 +41,7 @@ class BatchShape(NamedTuple):
 
 
 class SourceTarget(Objective):
-    """The base class. Subclasses implement `pair`; the attributes below, set in `prepare`, decide
-    the rest."""
+    """The base class. Subclasses implement `pair` and set the attributes below in `prepare`."""
 
     comparable = True
     room: BatchShape  # the shape of the largest sample
@@ -98,8 +97,7 @@ class SourceTarget(Objective):
         return {self.name: float(batch["sizes"][:, 1].sum())}
 
     def hidden(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns hidden states [B, T, width], their targets [B, T], and which of the targets
-        count."""
+        """Returns hidden states [B, T, width], their targets [B, T], and which ones count."""
         if not has_source(type(inner(model))):
             prefix = batch["sizes"][:, 0] if self.both_sides else None
             row, scored = batch["tokens"], batch["scored"]

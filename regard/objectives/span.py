@@ -37,8 +37,7 @@ class SpanCounts(NamedTuple):
 
 
 def counts_of(length: int, density: float, mean: float) -> SpanCounts:
-    """Returns how many tokens are removed, in how many spans; halves are rounded to even, as the
-    authors do."""
+    """Returns how many tokens go, in how many spans; halves are rounded to even, as in theirs."""
     noise = min(max(round(length * density), 1), length - 1)
     rest = length - noise
     return SpanCounts(noise, rest, min(max(round(noise / mean), 1), noise, rest))
@@ -55,15 +54,13 @@ def raw_length(length: int, density: float, mean: float) -> int:
 
 
 def composition(total: int, parts: int, draw: np.random.Generator) -> np.ndarray:
-    """Draws `total` as an ordered sum of `parts` positive integers; all such sums are equally
-    likely."""
+    """Draws `total` as an ordered sum of `parts` positive integers, all equally likely."""
     begins = draw.permutation(np.arange(total - 1) < parts - 1)
     return np.diff([0, *(np.flatnonzero(begins) + 1).tolist(), total])
 
 
 def noise_mask(length: int, density: float, mean: float, draw: np.random.Generator) -> np.ndarray:
-    """Returns which tokens are removed: removed and kept spans alternate, beginning with a kept
-    one."""
+    """Returns which tokens are removed: kept and removed spans alternate, kept ones first."""
     noise, rest, spans = counts_of(length, density, mean)
     gone = composition(noise, spans, draw)
     sizes = np.stack([composition(rest, spans, draw), gone], 1).flatten()

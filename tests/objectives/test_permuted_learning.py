@@ -123,7 +123,7 @@ def test_other_models_are_refused(spoken: Corpus) -> None:
     with refuses(ConfigError, "Bert", "these can: xlnet"):
         objective.check(create("bert-tiny", vocab_size=40, layers=1))
     for changes in ({"reuse_len": None}, {"reuse_len": 16}, {"mem_len": None}):
-        with refuses(ConfigError, "32 tokens apart", "reuse = 32"):
+        with refuses(ConfigError, "32 tokens apart", "reuse_len = 32"):
             objective.check(tiny(**changes))
         permuted(spoken, memory=False).check(tiny(**changes))
     running = permuted(spoken, pairs=False)

@@ -48,8 +48,7 @@ TYPES = {
 
 
 def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns [outputs, inputs] as int8, and the scale of each output; an error is at most half a
-    scale."""
+    """Returns [outputs, inputs] as int8 and the scale of each output; errors are <= scale / 2."""
     exact = wide(weight.detach())
     scale = exact.abs().amax(-1) / LARGEST
     scale = torch.where(scale > 0, scale, 1.0).to(weight.dtype)  # rounded before the division
@@ -58,8 +57,7 @@ def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def as_bits(weight: Tensor) -> Tensor:
-    """Returns bfloat16 as int16, so that `model.to(dtype)`, which converts only floats, leaves it
-    alone."""
+    """Returns bfloat16 as int16, which `model.to(dtype)` does not convert."""
     return weight.detach().to(torch.bfloat16).view(torch.int16)
 
 
@@ -139,8 +137,8 @@ KINDS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def native_int8(x: Tensor, ready: NativeMatrix, planes: int) -> Tensor:
-    """Multiplies x [..., inputs] with the matrix; `planes` is the bytes of a rounded element of x,
-    1 or 2."""
+    """Multiplies x [..., inputs] with the matrix; `planes` (1 or 2): the bytes of a rounded
+    element."""
     rows, y = prepared(x, ready)
     addresses = ready.addresses
     kernel("product_int8")(

@@ -1,5 +1,4 @@
-"""Passes over attention weights and dropout: each in native code where possible, else in plain
-torch."""
+"""Passes over attention weights and dropout, in native code where possible, else in plain torch."""
 
 from __future__ import annotations
 

@@ -147,8 +147,7 @@ class Characters(Extension):
         owner.tokens = KINDS[type(owner.tokens)](owner.tokens, spelling)
 
     def initialize(self, model: Any, tokenizer: Tokenizer | None) -> None:
-        """Takes the spellings from the tokenizer's own entries, including its marks of the start of
-        a word."""
+        """Takes spellings from the tokenizer's entries, with their marks of the start of a word."""
         if tokenizer is None or tokenizer.fast is None:
             raise ConfigError(
                 "the extension characters needs a tokenizer that knows how tokens are spelled: "

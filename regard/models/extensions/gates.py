@@ -57,8 +57,7 @@ class Sigmoid(nn.Module):
 
 
 class Highway(Sigmoid):
-    """A gate that is almost closed at first, so that training starts near the identity, as in its
-    paper."""
+    """A gate that is almost closed at first, near the identity, as in its paper."""
 
     OPEN = -2.0
 

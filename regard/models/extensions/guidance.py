@@ -118,8 +118,7 @@ class Gate(nn.Module):
 
 
 def is_silent(weight: Tensor) -> bool:
-    """Returns whether a weight is all 0 and needs no gradient. Then the plain kernel is used, to
-    the bit."""
+    """Returns whether a weight is all 0 and not learned: then the plain kernel is used."""
     if (torch.is_grad_enabled() and weight.requires_grad) or torch.compiler.is_compiling():
         return False
     return not bool(weight.any())

@@ -71,8 +71,7 @@ class RuleGuide:
         return replace(self, asking=asking)
 
     def features(self, pattern: Pattern, dtype: torch.dtype) -> Tensor:
-        """Returns the value of each rule for each pair, [B, F, Q, K], in the layout of the
-        pattern's kernel."""
+        """Returns each rule's value for each pair, [B, F, Q, K], in the layout of the kernel."""
         ids = self.tokens.ids
         queries = ids.size(1) if self.asking is None else self.asking.size(1)
         where, leading = places(pattern, ids.size(0), queries, ids.size(1), ids.device)

@@ -74,8 +74,7 @@ class Int8(Extension):
                 )
 
     def chosen(self, model: Any) -> dict[str, Any]:
-        """Returns the layers that are quantized. A table with two uses is quantized for both or for
-        none."""
+        """Returns the layers to quantize; a table with two uses is quantized for both or none."""
         every = fitting(model)
         stay = {
             name
@@ -114,8 +113,7 @@ class Int8(Extension):
 
 
 def fitting(model: Any) -> dict[str, Any]:
-    """Returns the layers that can be quantized, by name; without layers whose matrix another part
-    uses."""
+    """Returns the layers that can be quantized, by name: no other part uses their matrices."""
     layers: dict[str, Any] = {}
     others: set[int] = set()
     for name, part in model.named_modules(remove_duplicate=False):

@@ -79,8 +79,7 @@ class PointerScores(nn.Module):
     def forward(
         self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor | None, past: PointerMemory
     ) -> Tensor:
-        """Maps hidden [B, T, width] to the rows that an output reads, [B, T, width + 2 · window +
-        1]."""
+        """Maps hidden [B, T, width] to the output's rows [B, T, width + 2 · window + 1]."""
         exact = torch.promote_types(hidden.dtype, torch.float32)
         there = (
             torch.ones_like(input_ids, dtype=torch.bool)
@@ -233,8 +232,7 @@ OUTPUTS: dict[type[Output], type[PointerOutput]] = {
 
 
 class PointerCache(KVCache):
-    """The pointer's cache after the layers' caches: hidden rows [B, 1, capacity, width] and ids
-    [.., 1]."""
+    """The pointer's cache, after the layers': rows [B, 1, capacity, width] and ids [.., 1]."""
 
 
 def nothing(hidden: Tensor, input_ids: Tensor) -> PointerMemory:

@@ -34,8 +34,7 @@ class PrunedOptions:
 
 
 class PrunedScore(nn.Module):
-    """A score for the remaining heads, if its parameters or the bias of the view are those of all
-    heads."""
+    """A score for the remaining heads, if its parameters or its bias are those of all heads."""
 
     def __init__(self, score: nn.Module, heads: Sequence[int], shared: Sequence[str]) -> None:
         super().__init__()

@@ -76,8 +76,7 @@ class SmallMatrix(NativeModule):
     def forward(
         self, x: Tensor, bias: Tensor | None, start: int = 0, end: int | None = None
     ) -> Tensor:
-        """Returns x · Wᵀ + bias for the outputs start … end; callers always pass the same bias
-        [outputs]."""
+        """Returns x · Wᵀ + bias for outputs start … end; the bias [outputs] is always the same."""
         end = self.weight.size(0) if end is None else end
         if self.kind == "bf16":
             few = x.numel() <= FEW * x.size(-1)

@@ -85,8 +85,7 @@ class SmallBlock(NativeModule, Block):
         return super().compute(x, *context)
 
     def can_step(self, x: Tensor, view: View, memory: Any) -> bool:
-        """Returns whether there is one row per text, a cache with room, and no recorder or
-        gradient."""
+        """Returns whether there is one row per text, room in the cache, no recorder or gradient."""
         return (
             x.size(1) == 1
             and type(memory) is KVCache
@@ -101,8 +100,7 @@ class SmallBlock(NativeModule, Block):
         )
 
     def holds(self, memory: KVCache, batch: int) -> bool:
-        """Returns whether the cache has the shape of this block and batch and is contiguous, as the
-        native code needs."""
+        """Returns whether the cache is contiguous and fits this block and batch."""
         project: Any = self.attention.layer.project
         shape = (batch, project.heads, memory.keys.size(2), project.size)
         return memory.keys.shape == memory.values.shape == shape and (
@@ -130,8 +128,7 @@ class SmallBlock(NativeModule, Block):
         return y
 
     def described(self) -> BlockPart:
-        """Returns the block as the native code reads it; its modules keep the tensors at the
-        addresses alive."""
+        """Returns the block for the native code; its modules keep the tensors alive."""
         attention: Any = self.attention.layer
         network: Any = self.feed_forward.layer
 
