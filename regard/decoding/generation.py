@@ -103,26 +103,26 @@ class Decoder:
         if self.options.num_beams > 1:
             return self.search(prompts)
         samples = self.options.num_samples
-        walk = self.walk(prompts, numbers)
+        loop = self.loop(prompts, numbers)
         before = [prompt for prompt in prompts for _ in range(samples)]
-        voices = [self.voice(prompt) for prompt in before] if self.options.stop else []
+        streamers = [self.streamer(prompt) for prompt in before] if self.options.stop else []
         ids: list[list[int]] = [[] for _ in before]
         logprobs: list[list[float]] = [[] for _ in before]
-        for drawn in walk.steps():
+        for drawn in loop.steps():
             for number, token, logprob in drawn:
                 ids[number].append(token)
                 logprobs[number].append(logprob)
-                if voices and token not in walk.ends:
-                    voices[number].add(token)
-                    if voices[number].over:
-                        walk.close(number)
+                if streamers and token not in loop.ends:
+                    streamers[number].add(token)
+                    if streamers[number].over:
+                        loop.close(number)
         generations = [
-            self.generation(*each, voices[i] if voices else None)
+            self.generation(*each, streamers[i] if streamers else None)
             for i, each in enumerate(zip(before, ids, logprobs, strict=True))
         ]
         return [generations[i : i + samples] for i in range(0, len(generations), samples)]
 
-    def walk(self, prompts: list[list[int]], numbers: list[int]) -> DecodingLoop:
+    def loop(self, prompts: list[list[int]], numbers: list[int]) -> DecodingLoop:
         """Reads every prompt and returns a loop with `num_samples` sequences for each."""
         options, samples = self.options, self.options.num_samples
         with torch.inference_mode():
@@ -154,7 +154,7 @@ class Decoder:
         )
 
         def stops(number: int, tokens: list[int]) -> bool:
-            return self.said(prompts[number], tokens).over
+            return self.streamed(prompts[number], tokens).over
 
         with torch.inference_mode():
             reader = reader_for(self.model)
@@ -170,38 +170,38 @@ class Decoder:
         text = self.generation(prompt, hypothesis.tokens, hypothesis.logprobs)
         return Generation(text.text, text.ids, text.logprobs, hypothesis.score, text.reason)
 
-    def voice(self, prompt: list[int]) -> TextStreamer:
+    def streamer(self, prompt: list[int]) -> TextStreamer:
         before = [] if self.prompts.pair else prompt
         return TextStreamer(self.prompts.words(), before, self.options.stop)
 
-    def said(self, prompt: list[int], ids: list[int]) -> TextStreamer:
+    def streamed(self, prompt: list[int], ids: list[int]) -> TextStreamer:
         """Returns the text of these tokens, up to an end token or a stop word."""
-        voice = self.voice(prompt)
-        voice.add(*(ids[:-1] if ids and ids[-1] in self.ends else ids))
-        voice.finish()
-        return voice
+        streamer = self.streamer(prompt)
+        streamer.add(*(ids[:-1] if ids and ids[-1] in self.ends else ids))
+        streamer.finish()
+        return streamer
 
     def generation(
         self,
         prompt: list[int],
         ids: list[int],
         logprobs: list[float],
-        voice: TextStreamer | None = None,
+        streamer: TextStreamer | None = None,
     ) -> Generation:
         ended = bool(ids) and ids[-1] in self.ends
         text = None
-        if voice is None and self.prompts.special is not None:
-            voice = self.said(prompt, ids)
-        if voice is not None:
-            voice.finish()
-            text = voice.text
-        reason = "end" if ended else "stop" if voice is not None and voice.over else "length"
+        if streamer is None and self.prompts.special is not None:
+            streamer = self.streamed(prompt, ids)
+        if streamer is not None:
+            streamer.finish()
+            text = streamer.text
+        reason = "end" if ended else "stop" if streamer is not None and streamer.over else "length"
         return Generation(text, ids, logprobs, sum(logprobs), reason)
 
     def stream(self, prompt: list[int], number: int) -> Generator[str, None, Generation]:
         with self.ready():
-            walk = self.walk([prompt], [number])
-        steps, voice = walk.steps(), self.voice(prompt)
+            loop = self.loop([prompt], [number])
+        steps, streamer = loop.steps(), self.streamer(prompt)
         ids: list[int] = []
         logprobs: list[float] = []
         while True:
@@ -211,12 +211,12 @@ class Decoder:
                 break
             ids.append(drawn[0].token)
             logprobs.append(drawn[0].logprob)
-            if drawn[0].token in walk.ends:
+            if drawn[0].token in loop.ends:
                 continue
-            if piece := voice.add(drawn[0].token):
+            if piece := streamer.add(drawn[0].token):
                 yield piece
-            if voice.over:
+            if streamer.over:
                 break
-        if rest := voice.finish():
+        if rest := streamer.finish():
             yield rest
-        return self.generation(prompt, ids, logprobs, voice)
+        return self.generation(prompt, ids, logprobs, streamer)

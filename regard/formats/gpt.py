@@ -61,7 +61,7 @@ SUMMARY = {"summary_type": "cls_index", "summary_use_proj": True, "summary_activ
            "summary_proj_to_labels": True}  # fmt: skip
 
 
-def one_row_speaks(source: dict[str, Any]) -> None:
+def check_summary(source: dict[str, Any]) -> None:
     """Refuses a multiple-choice model that reads another row than a text's last one."""
     if not any("DoubleHeads" in str(kind) for kind in source.get("architectures") or ()):
         return  # no other class reads these fields
@@ -73,12 +73,12 @@ def one_row_speaks(source: dict[str, Any]) -> None:
 
 
 def read_gpt2(source: dict[str, Any]) -> dict[str, Any]:
-    one_row_speaks(source)
+    check_summary(source)
     return {}
 
 
 def read_gpt1(source: dict[str, Any]) -> dict[str, Any]:
-    one_row_speaks(source)
+    check_summary(source)
     return {"norm": "post"}
 
 

@@ -40,7 +40,7 @@ def convert(path: str | Path) -> Path:
         raise FormatError(f"{folder} holds neither {PICKLE} nor {INDEX}, so there are no weights")
     with replacing(target) as temporary:
         try:
-            write_weights(apart(tensors), temporary)
+            write_weights(with_own_memory(tensors), temporary)
             shutil.copymode(source, temporary)  # safetensors lets only the owner read
         except (ValueError, KeyError) as error:  # a dtype that safetensors does not have
             raise FormatError(
@@ -98,7 +98,7 @@ def read_shards(index: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def with_own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Gives each tensor its own memory: the format supports neither shared memory nor strides."""
     owners: set[int] = set()
     result = {}

@@ -65,7 +65,7 @@ class GPT(Headed):
             nn.LayerNorm(c.width, c.norm_eps) if c.norm == "pre" else nn.Identity()
         )
         self.output = Output(self.tokens.weight)
-        self.finish = for_the_output
+        self.finish = output_rows
         self.add_heads(heads or {})
 
     @staticmethod
@@ -172,7 +172,7 @@ class GPT(Headed):
         return [dense, View(banded(band, attention_mask, past, x, working_dtype(x)))]
 
 
-def for_the_output(
+def output_rows(
     model: GPT,
     hidden: Tensor,
     input_ids: Tensor,

@@ -24,7 +24,7 @@ from regard.core.errors import ConfigError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Model, normal
 from regard.models.family import Family, PaperDefaults, Shape
-from regard.models.gpt import GPT, for_the_output, seen_before
+from regard.models.gpt import GPT, output_rows, seen_before
 from regard.models.output import Heads, Output
 from regard.models.state import State
 
@@ -102,7 +102,7 @@ class Llama(GPT):
             table = self.tokens.weight
             table = table if c.tied else nn.Parameter(torch.empty_like(table))
             self.output = Output(table)
-        self.finish = for_the_output if "masked" in heads else as_they_are
+        self.finish = output_rows if "masked" in heads else hidden_states
         self.add_heads(heads)
 
     @staticmethod
@@ -140,7 +140,7 @@ class Llama(GPT):
         return [View(seen_before(x, attention_mask, past, prefix), turns=turns)]
 
 
-def as_they_are(
+def hidden_states(
     model: GPT,
     hidden: Tensor,
     input_ids: Tensor,

@@ -75,7 +75,7 @@ class TransformerXL(Model):
         self.blocks = nn.ModuleList(self.block(shared or self.biases()) for _ in range(c.layers))
         self.output = AdaptiveOutput(self.tokens, size, c.shared_projections)
         self.limits = MemoryLimits.of(c)
-        self.recalled = normed if c.norm == "pre" else as_it_was
+        self.recalled = normed if c.norm == "pre" else unchanged
 
     def biases(self) -> tuple[nn.Parameter, nn.Parameter]:
         """Returns u and v, the content and position biases."""
@@ -158,7 +158,7 @@ class TransformerXL(Model):
         return View(pattern, distances=Distances(table, rows, keys))
 
 
-def as_it_was(block: Any, past: Tensor) -> Tensor:
+def unchanged(block: Any, past: Tensor) -> Tensor:
     return past
 
 

@@ -66,7 +66,7 @@ class Mask:
             if role != "unknown" and getattr(special, role) is not None:
                 self.barred[getattr(special, role)] = True
         self.barred[special.sentinels] = True
-        self.likely = seldom(corpus, options.rare) if options.rare else None  # of each entry
+        self.likely = rarity(corpus, options.rare) if options.rare else None  # of each entry
         self.words: WordStarts | None = None
         if options.whole_words != "no":
             chinese = options.whole_words == "chinese"
@@ -119,7 +119,7 @@ class Mask:
         return np.asarray(free[chosen])
 
 
-def seldom(corpus: Corpus, power: float) -> np.ndarray:
+def rarity(corpus: Corpus, power: float) -> np.ndarray:
     """Returns count^-power of every entry; entries that do not occur count as 1."""
     counts = np.zeros(corpus.vocab_size, np.int64)
     for start in range(0, len(corpus), COUNTED):

@@ -32,12 +32,12 @@ def library() -> ctypes.CDLL | None:
     if os.environ.get("REGARD_NATIVE") == "0" or compiler is None:
         return None
     try:
-        return ctypes.CDLL(str(built(compiler)))
+        return ctypes.CDLL(str(build(compiler)))
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def built(compiler: str) -> Path:
+def build(compiler: str) -> Path:
     """Returns the path of the library for these sources, this compiler and this processor, and
     compiles it first if it does not exist."""
     version = subprocess.run([compiler, "--version"], capture_output=True, timeout=PATIENCE).stdout

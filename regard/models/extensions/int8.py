@@ -59,7 +59,8 @@ class Int8(Extension):
         for pattern in self.options.exclude:
             if not any(fnmatchcase(name, pattern) for name in every):
                 raise ConfigError(
-                    f"exclude: no layer is named {pattern!r}; known are {', '.join(few(every))}"
+                    f"exclude: no layer is named {pattern!r}; known are "
+                    f"{', '.join(shortlist(every))}"
                 )
         if not self.chosen(model):
             raise ConfigError(
@@ -131,7 +132,7 @@ def put(model: Any, name: str, part: nn.Module) -> None:
     setattr(model.get_submodule(place), last, part)
 
 
-def few(names: Any, most: int = 8) -> list[str]:
+def shortlist(names: Any, most: int = 8) -> list[str]:
     """Returns the first names, for a message."""
     listed = list(names)
     return listed[:most] + (["…"] if len(listed) > most else [])

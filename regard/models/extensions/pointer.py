@@ -124,7 +124,7 @@ def band(q: Tensor, keys: Tensor, window: int) -> Tensor:
     return y.flatten(1, 2)[:, :length]
 
 
-def mixed(words: Tensor, mass: Tensor) -> Tensor:
+def log_mixture(words: Tensor, mass: Tensor) -> Tensor:
     """Returns log(exp(words) + mass), with a gradient also where the mass is 0."""
     there = mass > 0
     return torch.where(there, torch.logaddexp(words, torch.where(there, mass, 1.0).log()), words)
@@ -147,7 +147,7 @@ class PointerOutput(Output):
         """Returns the hidden states together with what they point to."""
         pointer = self.pointer
         if state is None:
-            past = nothing(hidden, input_ids)
+            past = empty_memory(hidden, input_ids)
         elif state.layers:
             cache = state.layers[-1]
             if not isinstance(cache, PointerCache):
@@ -156,7 +156,7 @@ class PointerOutput(Output):
             remember(cache, hidden, input_ids)
         else:
             own, before = state.hidden[: self.layers], state.hidden[self.layers :]
-            past = unpacked(*before) if before else nothing(hidden, input_ids)
+            past = unpacked(*before) if before else empty_memory(hidden, input_ids)
             state.hidden = [*own, packed(past, hidden, input_ids, attention_mask, pointer.window)]
         y: Tensor = pointer(hidden, input_ids, attention_mask, past)
         return y
@@ -171,9 +171,9 @@ class PointerOutput(Output):
         """Returns log-probabilities of the whole vocabulary."""
         hidden, weights, tokens, log_g = self.pointer.parts(rows)
         words = super().forward(hidden).to(rows.dtype).log_softmax(-1) + log_g
-        return mixed(words, torch.zeros_like(words).scatter_add(-1, tokens, weights))
+        return log_mixture(words, torch.zeros_like(words).scatter_add(-1, tokens, weights))
 
-    def plainly(self, hidden: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
+    def vocabulary_logprobs(self, hidden: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
         """Returns log p_vocabulary of every target [N], without gradient, a few rows at a time."""
         size, parts = max(1, CHUNK // self.pointer.vocab_size), []
         with torch.no_grad():
@@ -186,9 +186,9 @@ class PointerOutput(Output):
         """Returns the parts of the rows, log p of every target, and the vocabulary's share of it,
         through which no gradient flows."""
         parts = self.pointer.parts(rows)
-        words = self.plainly(parts.hidden, targets, rows.dtype) + parts.log_g[:, 0]
+        words = self.vocabulary_logprobs(parts.hidden, targets, rows.dtype) + parts.log_g[:, 0]
         mass = (parts.weights * (parts.tokens == targets[:, None])).sum(-1)
-        return parts, mixed(words, mass), words
+        return parts, log_mixture(words, mass), words
 
     def surprisal(self, rows: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
         """Returns the sum over the targets. The gradient of -log(g p + m) at log p is -g p / (g p +
@@ -235,7 +235,7 @@ class PointerCache(KVCache):
     """The pointer's cache, after the layers': rows [B, 1, capacity, width] and ids [.., 1]."""
 
 
-def nothing(hidden: Tensor, input_ids: Tensor) -> PointerMemory:
+def empty_memory(hidden: Tensor, input_ids: Tensor) -> PointerMemory:
     empty = input_ids[:, :0]
     return PointerMemory(hidden.detach()[:, :0], empty, empty.bool())
 
