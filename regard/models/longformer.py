@@ -40,7 +40,7 @@ class LongformerConfig(RobertaConfig):
                 raise ConfigError(f"window {window} is wrong; it must be even and at least 2")
         if len(self.windows) != self.layers:
             raise ConfigError(
-                f"window has {len(self.windows)} numbers, and layers is {self.layers}; give one "
+                f"window names {len(self.windows)} layers; layers is {self.layers}; give one "
                 "number for each layer, or one for all"
             )
 

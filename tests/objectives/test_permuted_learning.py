@@ -128,7 +128,7 @@ def test_other_models_are_refused(spoken: Corpus) -> None:
         permuted(spoken, memory=False).check(tiny(**changes))
     running = permuted(spoken, pairs=False)
     running.check(tiny(reuse_len=None))
-    with refuses(ConfigError, "64 tokens apart", "reuse = None (it has 32)"):
+    with refuses(ConfigError, "64 tokens apart", "reuse_len = None (it has 32)"):
         running.check(tiny())
     with refuses(ConfigError, "two_directions is True", "False"):
         objective.check(tiny(two_directions=False))
