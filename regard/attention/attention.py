@@ -1,4 +1,5 @@
-"""Attention: rows of x ask questions of a Memory, seen through a Pattern, weighed by a Score."""
+"""The one attention module: a Memory gives the keys and values, a Pattern says which of them each
+row sees, and a Score adds positions."""
 
 from __future__ import annotations
 
@@ -16,15 +17,14 @@ Kernel = Callable[[Pattern, Tensor, Tensor, Tensor, AttentionArgs], Tensor]
 
 
 def unseen(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
-    """The kernel when nobody looks; a recorder puts another in its place."""
+    """The kernel when no recorder is active; a recorder puts another one in its place."""
     return pattern.attend(q, k, v, how)
 
 
 class Projection(nn.Linear):
-    """Query, key and value as one matrix [(heads + 2 · kv_heads) · size, width], usable whole or
-    in part. With fewer `kv_heads` each of them serves a group of neighboring queries (Ainslie et
-    al. 2023).
-    """
+    """Query, key and value projections as one matrix [(heads + 2 · kv_heads) · size, width], which
+    can be used whole or in part. With fewer `kv_heads`, each key/value head serves a group of
+    neighboring query heads (Ainslie et al. 2023)."""
 
     def __init__(
         self, width: int, heads: int, size: int, bias: bool, kv_heads: int | None = None
@@ -34,7 +34,7 @@ class Projection(nn.Linear):
         self.heads, self.kv_heads, self.size = heads, shared, size
 
     def parts(self) -> list[int]:
-        """How many rows of the matrix are query, key and value."""
+        """Returns how many rows of the matrix belong to query, key and value."""
         return [count * self.size for count in (self.heads, self.kv_heads, self.kv_heads)]
 
     def forward(self, x: Tensor) -> Triple:  # type: ignore[override]
@@ -49,7 +49,7 @@ class Projection(nn.Linear):
         return k, v
 
     def part(self, x: Tensor, start: int, end: int) -> tuple[Tensor, ...]:
-        """Parts start … end of (query, key, value), each [B, its heads, rows, D]."""
+        """Returns parts start … end of (query, key, value), each [B, its heads, rows, D]."""
         rows = self.parts()
         y = self.rows(x, sum(rows[:start]), sum(rows[:end]))
         y = y.unflatten(-1, (-1, self.size)).transpose(1, 2)
@@ -57,24 +57,24 @@ class Projection(nn.Linear):
         return parts
 
     def rows(self, x: Tensor, start: int, end: int) -> Tensor:
-        """The product with rows start … end of the matrix."""
+        """Returns the product of x with rows start … end of the matrix."""
         chosen = slice(start, end)
         return F.linear(x, self.weight[chosen], None if self.bias is None else self.bias[chosen])
 
 
 class Attention(nn.Module):
-    """The one attention of all models. A new model brings a Pattern, a Memory or a Score."""
+    """The attention of all models. A new model brings a Pattern, a Memory or a Score."""
 
     def __init__(
         self,
         width: int,
         heads: int,
         *,
-        size: int | None = None,  # of a head; width / heads unless given
-        kv_heads: int | None = None,  # heads of keys and values; as many as of queries unless given
+        size: int | None = None,  # the width of a head; width / heads unless given
+        kv_heads: int | None = None,  # the number of key/value heads; `heads` unless given
         bias: bool = True,
         scale: float | None = None,  # 1 / √size unless given
-        dropout: float = 0.0,  # of the weights
+        dropout: float = 0.0,  # on the attention weights
         score: nn.Module | None = None,
     ) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """BigBird's pattern (Zaheer et al. 2020, 2): global tokens, a window of blocks, and random blocks.
 
-Rows are cut into blocks. A block reads itself, the blocks beside it and a few that are drawn; a
-global token reads everything and is read by everything. The cost grows with the length.
+Rows are divided into blocks. A block reads itself, its neighbor blocks and a few random blocks; a
+global token reads all tokens and is read by all. The cost grows linearly with the length.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from regard.core.seeding import keyed
 
 
 class BigBird(Pattern):
-    """Block i sees the blocks i - side … i + side, `random` other blocks, and every global key. The
-    draw is a function of (seed, layer, length): each layer has its own.
-    """
+    """A Pattern in which block i sees the blocks i - side … i + side, `random` other blocks, and
+    every global key. The random blocks are a function of (seed, layer, length): each layer has its
+    own."""
 
     def __init__(
         self,
-        block: int,  # rows of a block; the paper: 64
-        side: int,  # blocks on each side; the paper: 1
-        random: int,  # blocks that are drawn; the paper: 3
+        block: int,  # the rows of a block; 64 in the paper
+        side: int,  # the neighbor blocks on each side; 1 in the paper
+        random: int,  # the random blocks of each block; 3 in the paper
         length: int,
         dtype: torch.dtype,
         device: torch.device,
-        attention_mask: Tensor | None = None,  # [B, T]: which keys are no padding
-        far: Tensor | None = None,  # [B, G]: the global tokens, -1 where a row has fewer
+        attention_mask: Tensor | None = None,  # [B, T]: True at keys that are not padding
+        far: Tensor | None = None,  # [B, G]: the global tokens, -1 where a text has fewer
         seed: int = 0,
         layer: int = 0,
     ) -> None:
@@ -49,7 +49,7 @@ class BigBird(Pattern):
         near = torch.where(near < self.blocks, near, -1).clamp_min(-1)
         self.read = torch.cat([near, self.drawn], 1)  # [n, R]: the blocks that a block reads
         self.mask = additive(self.seen(device), dtype)
-        self.everything: Tensor | None = None  # what the global rows see: all that is real
+        self.everything: Tensor | None = None  # the mask of global rows, which hides only padding
         if attention_mask is not None:
             self.everything = additive(attention_mask[:, None, None], dtype)
 
@@ -63,9 +63,8 @@ class BigBird(Pattern):
         return seen if self.attention_mask is None else seen & self.attention_mask[batch, key]
 
     def seen(self, device: torch.device) -> Tensor:
-        """Which of its columns [globals ; its blocks] a block's rows see: [B|1, n, G + R · block].
-        It is the same for all of them.
-        """
+        """Returns which of its columns [globals ; its blocks] a block's rows see: [B|1, n, G + R ·
+        block]. All rows of a block see the same columns."""
         key = self.read[..., None] * self.block + torch.arange(self.block, device=device)
         key = torch.where(self.read[..., None] < 0, -1, key).flatten(1)  # [n, R · block]
         usable = ((key >= 0) & (key < self.length))[None]
@@ -81,13 +80,13 @@ class BigBird(Pattern):
         return torch.cat([there[:, None].expand(-1, self.blocks, -1), usable], -1)
 
     def cut(self, x: Tensor) -> Tensor:
-        """[B, H, T, D] -> [B, n, H, block, D]."""
+        """Divides rows into blocks: [B, H, T, D] -> [B, n, H, block, D]."""
         x = F.pad(x, (0, 0, 0, self.blocks * self.block - self.length))
         y: Tensor = x.unflatten(2, (self.blocks, self.block)).transpose(1, 2)
         return y
 
     def around(self, x: Tensor) -> Tensor:
-        """[B, H, T, D] -> each block's keys [B · n, H, G + R · block, D]."""
+        """Gathers each block's keys: [B, H, T, D] -> [B · n, H, G + R · block, D]."""
         keys = self.cut(x)[:, self.read.clamp_min(0)]  # [B, n, R, H, block, D]
         keys = keys.transpose(2, 3).flatten(3, 4)
         if self.far is not None:
@@ -96,14 +95,14 @@ class BigBird(Pattern):
         return keys.flatten(0, 1)
 
     def wide(self, x: Tensor) -> Tensor:
-        """The global rows [B, H, G, D]."""
+        """Returns the global rows [B, H, G, D]."""
         assert self.far is not None
         index = self.far.clamp_min(0)[:, None, :, None].expand(-1, x.size(1), -1, x.size(3))
         return x.gather(2, index)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         if how.bias is not None:
-            raise ValueError("random blocks have no layout for a bias on the scores; give none")
+            raise ValueError("BigBird's blocks take no bias on the scores; pass bias=None")
         mask = self.mask.expand(q.size(0), -1, -1).flatten(0, 1)[:, None, None]
         y: Tensor = attend(self.cut(q).flatten(0, 1), self.around(k), self.around(v), how, mask)
         y = y.unflatten(0, (q.size(0), self.blocks)).transpose(1, 2).flatten(2, 3)
@@ -117,9 +116,8 @@ class BigBird(Pattern):
 
 
 def drawn_blocks(blocks: int, side: int, random: int, seed: int, layer: int) -> np.ndarray:
-    """For each block others outside its window, in rising order: [n, random], -1 if there are
-    fewer. The work grows with the number of blocks.
-    """
+    """Draws for each block other blocks outside its window, in rising order: [n, random], -1 where
+    there are fewer. The work grows with the number of blocks."""
     dice = keyed(seed, "bigbird", layer)
     table = np.full((blocks, random), -1, dtype=np.int64)
     for i in range(blocks):

@@ -1,4 +1,4 @@
-"""Sub-layers with their residual and norm, and the blocks made of them."""
+"""Sub-layers with their residual connection and norm, and the blocks that consist of them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch.nn import functional as F
 
 from regard.attention.dropout import Dropout
 
-gelu_tanh = partial(F.gelu, approximate="tanh")  # as GPT, T5 v1.1 and BERT's authors have it
+gelu_tanh = partial(F.gelu, approximate="tanh")  # GPT, T5 v1.1 and BERT's authors use this form
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu, "gelu": F.gelu, "gelu_tanh": gelu_tanh, "silu": F.silu, "tanh": torch.tanh
 }  # fmt: skip
 
 
 class FeedForward(nn.Module):
-    """Two linear layers around an activation, at every position alike."""
+    """Two linear layers with an activation between them, applied to every position separately."""
 
     def __init__(
         self, width: int, ffn_size: int, activation: str, *, dropout: float = 0.0, bias: bool = True
@@ -35,7 +35,7 @@ class FeedForward(nn.Module):
 
 
 class Gated(FeedForward):
-    """The first layer's activation gates a second one of its kind (T5 v1.1)."""
+    """A FeedForward whose activated `gate` layer multiplies a second linear layer (T5 v1.1)."""
 
     def __init__(
         self, width: int, ffn_size: int, *rest: Any, bias: bool = True, **more: Any
@@ -49,7 +49,7 @@ class Gated(FeedForward):
 
 
 class PostNorm(nn.Module):
-    """norm(x + dropout(layer(x))): as published in 2017."""
+    """norm(x + dropout(layer(x))), as published in 2017."""
 
     def __init__(self, layer: nn.Module, norm: nn.Module, dropout: float) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class PostNorm(nn.Module):
 
 
 class PreNorm(PostNorm):
-    """x + dropout(layer(norm(x))): the residual path stays untouched."""
+    """x + dropout(layer(norm(x))): nothing is normalized on the residual path."""
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         y: Tensor = x + self.dropout(self.layer(self.norm(x), *context))
@@ -72,10 +72,11 @@ NORM_PLACES: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
 
 
 class Block(nn.Module):
-    """Attention, then the position-wise network; each with its residual and norm.
+    """Attention, then the feed-forward network, each with its residual connection and norm.
 
-    `run` is how a call becomes a computation. It is called with the block and its inputs, and it
-    calls `compute`: at once (`directly`), or again on the way back to save memory.
+    `run` decides how a call is computed. It is called with the block and its inputs, and it calls
+    `compute`: once (`directly`), or a second time in the backward pass to save memory
+    (checkpointing).
     """
 
     def __init__(self, attention: PostNorm, feed_forward: PostNorm) -> None:
@@ -96,7 +97,7 @@ def directly(block: Block, *inputs: Any) -> Tensor:
 
 
 class CrossBlock(Block):
-    """A decoder's block: the rows read themselves, then the source, then the network."""
+    """A decoder block: self-attention, attention over the source, then the feed-forward network."""
 
     def __init__(self, attention: PostNorm, cross: PostNorm, feed_forward: PostNorm) -> None:
         super().__init__(attention, feed_forward)

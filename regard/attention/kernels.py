@@ -1,10 +1,10 @@
-"""The weighted sum itself, as free functions.
+"""The attention sum itself, as plain functions.
 
 Letters: B batch, H heads, Q query rows, K key rows, D width of a head. Keys and values may have
-fewer heads, G: each serves H / G neighboring heads of queries, and is not copied for them.
-PyTorch's fused kernel serves wherever it is fast. On a CPU it is slow with dropout on the weights,
-with a bias that is learned, and to learn from bf16; there `ExplicitAttention` does the same sum
-with plain matrix products, as long as its matrix of weights is small.
+fewer heads, G: each serves H / G neighboring query heads and is not copied for them. PyTorch's
+fused kernel is used wherever it is fast. On a CPU it is slow with dropout on the weights, with a
+learned bias, and in bf16 training; there `ExplicitAttention` computes the same sum with plain
+matrix products, as long as its matrix of weights is small.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torch.nn import functional as F
 from regard.attention.dropout import GRAIN, dropped, fused, keep_mask
 from regard.attention.native import passes
 
-SHORT = 1024  # keys up to which bf16 learns faster by plain matrix products
+SHORT = 1024  # with up to this many keys, bf16 training is faster by plain matrix products
 
 
 class AttentionArgs(NamedTuple):
-    """What stands beside queries, keys and values."""
+    """The arguments of a kernel besides queries, keys and values."""
 
     bias: Tensor | None = None  # added to the scores; may be learned
-    scale: float = 1.0  # of the products of queries and keys
-    rate: float = 0.0  # dropout of the weights
+    scale: float = 1.0  # multiplies the products of queries and keys
+    rate: float = 0.0  # the dropout rate of the weights
 
 
 def attend(
@@ -37,9 +37,10 @@ def attend(
     v: Tensor,  # [B, G, K, D]
     how: AttentionArgs,
     mask: Tensor | None = None,  # added to the scores: 0 where visible, -inf where not
-    causal: bool = False,  # the last row sees the last key
+    causal: bool = False,  # aligned at the end: the last row sees the last key
 ) -> Tensor:
-    """softmax(q kᵀ · scale + bias + mask) v; a row that sees nothing yields zeros, and back."""
+    """Returns softmax(q kᵀ · scale + bias + mask) v; a row without keys gives zeros and no
+    gradient."""
     bias, scale, rate = how
     learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
     slow = rate > 0.0 or (bias is not None and bias.requires_grad and torch.is_grad_enabled())
@@ -62,9 +63,8 @@ def attend(
 
 
 class ExplicitAttention(torch.autograd.Function):
-    """Attention by matrix products with a backward of its own; the weights are stored once. The
-    queries that share a head of keys stand below each other, as if they were more rows.
-    """
+    """Attention by matrix products with its own backward; the weights are stored once. The query
+    heads that share a key head are stacked, as if they were more rows of one head."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:

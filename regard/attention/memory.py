@@ -1,9 +1,10 @@
-"""What there is to read.
+"""Memories: which keys and values an attention reads.
 
 A Memory answers one question for an Attention: given the rows `x` and the fused projection, which
-queries, keys and values take part? It owns every kind of past: none, hidden states, a cache, …
-It answers in two steps: `read` gives what has to be placed by the Score, and `keep` takes the
-placed keys and gives all there are. So a cache holds keys that were placed once.
+queries, keys and values take part? It owns every kind of past: none, hidden states, a cache, … It
+answers in two steps: `read` returns what the Score still has to add positions to, and `keep`
+receives the keys with positions and returns all keys and values. So a cache holds keys to which
+positions were added once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Triple = tuple[Tensor, Tensor, Tensor]  # queries, keys, values
 
 
 class Memory:
-    """Subclasses give `read`, and `keep` where something is remembered."""
+    """The base class. Subclasses implement `read`, and `keep` if they remember something."""
 
     def read(self, x: Tensor, project: Projection) -> Triple:
         raise TypeError(f"{type(self).__name__} does not say what there is to read")
@@ -46,7 +47,8 @@ HERE = Here()
 
 @dataclass(frozen=True)
 class Segment(Memory):
-    """Transformer-XL: the hidden states of earlier segments (no gradient) stand before the rows."""
+    """Transformer-XL's memory: hidden states of earlier segments, without gradient, before the
+    rows."""
 
     past: Tensor  # [B, M, width]
 
@@ -58,7 +60,7 @@ class Segment(Memory):
 
 @dataclass(frozen=True)
 class CrossKV(Memory):
-    """An encoder's output, projected once: the same keys and values for every row and step."""
+    """The keys and values of an encoder's output, projected once for all rows and steps."""
 
     pairs: Pair
 
@@ -71,7 +73,7 @@ class CrossKV(Memory):
 
 @dataclass
 class KVCache(Memory):
-    """The cache of one layer: a buffer allocated once, and how much of it is filled."""
+    """The KV cache of one layer: a buffer that is allocated once, and the number of filled rows."""
 
     keys: Tensor  # [B, kv_heads, capacity, D]
     values: Tensor
@@ -83,13 +85,13 @@ class KVCache(Memory):
 
     def keep(self, k: Tensor, v: Tensor) -> Pair:
         end, room = self.length + k.size(2), self.keys.size(2)
-        if end > room:  # a single row would be dropped in silence
-            raise InputError(f"{end} rows do not fit a memory made for {room}; start a larger one")
+        if end > room:  # slicing would drop the rows silently
+            raise InputError(f"{end} rows do not fit a cache of {room}; start a larger one")
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def reorder(self, chosen: Tensor) -> None:
-        """Beams: row i continues what row chosen[i] was."""
+        """Reorders the batch for beam search: row i continues the text of row chosen[i]."""
         self.keys, self.values = self.keys[chosen], self.values[chosen]

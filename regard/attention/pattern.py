@@ -1,8 +1,9 @@
-"""Who may see whom.
+"""Patterns: which rows may see which keys.
 
-A Pattern is one predicate, `visible(batch, query, key)` over row numbers. From it follow the dense
-reference, pictures, and FlexAttention's `mask_mod` on CUDA; each pattern owns a kernel that builds
-no more than it needs. With a memory the keys come first, and the rows are the last of them.
+A Pattern is one predicate, `visible(batch, query, key)` over row numbers. The dense reference,
+pictures, and FlexAttention's `mask_mod` on CUDA follow from it; each pattern owns a kernel that
+builds no larger table than it needs. With a memory, the remembered keys come first and the rows are
+the last keys.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from torch import Tensor
 
 from regard.attention.kernels import AttentionArgs, attend
 
-CAUSAL_BLOCK = 128  # rows at a time under dropout: what lies above the diagonal is never computed
+CAUSAL_BLOCK = 128  # rows per block with dropout: blocks above the diagonal are never computed
 
 
 class Pattern:
-    """Subclasses give `visible`, and `attend` where they know a shorter way."""
+    """The base class. Subclasses implement `visible`, and `attend` if there is a cheaper way."""
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """For row numbers of any broadcastable shapes: may the row `query` see the row `key`?"""
+        """Returns whether row `query` may see row `key`; the row numbers must broadcast."""
         raise TypeError(f"{type(self).__name__} does not say what is visible")
 
     def rows(self, x: Tensor) -> Tensor:
-        """Query rows as the kernel lays them out, so that a bias can be made in that layout."""
+        """Returns query rows in the kernel's layout, so that a bias can be computed in it."""
         return x
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
@@ -35,29 +36,29 @@ class Pattern:
         return attend(q, k, v, how, additive(seen[:, None], q.dtype))
 
     def dense(self, batch: int, queries: int, keys: int, device: torch.device) -> Tensor:
-        """The whole predicate as a table [B, Q, K]: the reference that kernels are tested by."""
+        """Returns the predicate as a table [B, Q, K]: the reference in the tests of kernels."""
         b, q, k = (torch.arange(n, device=device) for n in (batch, queries, keys))
         table = self.visible(b[:, None, None], q[None, :, None], k[None, None, :])
         return table.expand(batch, queries, keys)
 
     def weights(self, q: Tensor, k: Tensor, how: AttentionArgs) -> Tensor:
-        """The weights [B, H, Q, K], for looking: what the kernel makes of the unit matrix."""
+        """Returns the attention weights [B, H, Q, K]: the kernel's output for a unit matrix."""
         unit = torch.eye(k.size(2), dtype=q.dtype, device=q.device).expand(*k.shape[:3], -1)
         return self.attend(q, k, unit, how._replace(rate=0.0))
 
     @property
     def mask_mod(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-        """The predicate as FlexAttention wants it: a plain function of four arguments."""
+        """Returns the predicate as FlexAttention expects it: a plain function of four arguments."""
         return lambda batch, head, query, key: self.visible(batch, query, key)
 
 
 def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where seen, -inf where not."""
+    """Returns a mask that is 0 where `seen` is True and -inf elsewhere."""
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -math.inf)
 
 
 class Full(Pattern):
-    """Everything sees everything."""
+    """Every row sees every key."""
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query == query) & (key == key)
@@ -68,7 +69,7 @@ class Full(Pattern):
 
 @dataclass(frozen=True)
 class Causal(Pattern):
-    """A row sees itself and what came before; `past` keys precede the first row."""
+    """A row sees itself and all keys before it; `past` keys come before the first row."""
 
     past: int = 0
 
@@ -89,11 +90,13 @@ class Causal(Pattern):
 
 
 class Ordered(Pattern):
-    """Visibility as a comparison: a row sees a key iff floor <= the key's order <= the row's.
+    """A Pattern that compares numbers: a row sees a key iff floor <= the key's order <= the row's
+    order.
 
-    BERT gives every row order 0, GPT 0, 1, 2, …; a prefix is 0, a hidden key (padding) is HIDDEN, a
-    memory comes before everything, and XLNet's orders are the ranks in its permutation. `documents`
-    adds an equality for texts packed into one row. The mask is built once and serves all layers.
+    BERT gives every row order 0, GPT 0, 1, 2, …; a prefix has order 0, a hidden key (padding) has
+    order HIDDEN, a memory has an order below all rows, and XLNet's orders are the ranks in its
+    permutation. `documents` also requires equal document numbers, for texts packed into one row.
+    The mask is built once and used by all layers.
     """
 
     HIDDEN = 2**31 - 1
@@ -104,7 +107,7 @@ class Ordered(Pattern):
         key_order: Tensor,  # [B|1, K]
         dtype: torch.dtype,
         floor: Tensor | None = None,  # [B|1, Q]
-        documents: tuple[Tensor, Tensor] | None = None,  # of queries [B, Q] and of keys [B, K]
+        documents: tuple[Tensor, Tensor] | None = None,  # numbers of queries [B, Q], keys [B, K]
     ) -> None:
         self.query_order, self.key_order = query_order, key_order
         self.floor, self.documents = floor, documents

@@ -1,4 +1,4 @@
-"""How position enters: counted, as sinusoids, as Transformer-XL's relative score, or turned in."""
+"""Positions: counted, as sinusoids, as Transformer-XL's relative scores, or as rotary angles."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from torch import Tensor, nn
 
 from regard.attention.pattern import Pattern
 
-BLOCK = 128  # rows whose scores with distances are made together
+BLOCK = 128  # rows whose scores with distances are computed together
 
 
 def sinusoids(at: Tensor, width: int, layout: str = "halves") -> Tensor:
-    """Sines and cosines of positions `at`, [..., width], with the wavelengths 2π … 10000·2π.
+    """Returns sines and cosines of the positions `at`, [..., width], with the wavelengths 2π …
+    10000·2π.
 
     Layouts: "interleaved" as the paper prints them; "halves" [sin | cos] as Transformer-XL, XLNet
-    and Marian; "tensor2tensor", halves whose last wavelength is exactly 10000·2π.
+    and Marian have them; "tensor2tensor" is "halves" with a last wavelength of exactly 10000·2π.
     """
-    if at.device.type == "mps":  # which has no float64
+    if at.device.type == "mps":  # MPS has no float64
         return sinusoids(at.cpu(), width, layout).to(at.device)
     half = torch.arange(width // 2, device=at.device, dtype=torch.float64)
     steps = (width // 2 - 1) if layout == "tensor2tensor" else width / 2
@@ -31,10 +32,11 @@ def sinusoids(at: Tensor, width: int, layout: str = "halves") -> Tensor:
 
 
 def shifted(far: Tensor, keys: int) -> Tensor:
-    """Row i of the result starts (rows - 1 - i) columns further right: views, nothing is gathered.
+    """Shifts row i of the result by (rows - 1 - i) columns to the right, by views alone: no gather.
 
-    far[..., i, p] holds the score of row i with the distance of column p, distances falling by one
-    a column; result[..., i, j] = far[..., i, j + rows - 1 - i]. Needs at least keys + 1 columns.
+    far[..., i, p] holds the score of row i with the distance of column p, where distances fall by
+    one per column; result[..., i, j] = far[..., i, j + rows - 1 - i]. At least keys + 1 columns are
+    needed.
     """
     rows, columns = far.size(-2), far.size(-1)
     line = far.flatten(-2).narrow(-1, rows - 1, rows * (columns - 1))
@@ -42,7 +44,7 @@ def shifted(far: Tensor, keys: int) -> Tensor:
 
 
 class RelativeShift(torch.autograd.Function):
-    """`shifted`, with a backward that writes the gradient once."""
+    """`shifted` with a backward that writes the gradient once."""
 
     @staticmethod
     def forward(ctx: Any, far: Tensor, keys: int) -> Tensor:
@@ -57,7 +59,7 @@ class RelativeShift(torch.autograd.Function):
 
 
 def product(rows: Tensor, r: Tensor) -> Tensor:
-    """rows [B, H, Q, D] · r [G, H, D, P]: one product a head for texts that share distances."""
+    """Returns rows [B, H, Q, D] · r [G, H, D, P]: one product per head for each of the G groups."""
     stacked = rows.unflatten(0, (r.size(0), -1)).transpose(1, 2)
     far: Tensor = torch.matmul(stacked.flatten(2, 3), r).unflatten(2, stacked.shape[2:4])
     return far.transpose(1, 2).flatten(0, 1)
@@ -65,11 +67,11 @@ def product(rows: Tensor, r: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Distances:
-    """The geometry of relative positions, built once a forward.
+    """The geometry of relative positions, built once per forward.
 
     `table` [G, P, width] holds sinusoids of falling distances; with G = 2 the second half of the
-    batch reads backwards. The first `rows` rows stand at consecutive positions; `index`
-    [B, 1, R, K] places the others. `differs` [B, 1, Q, K] is 1 between different segments.
+    batch reads backwards. The first `rows` rows have consecutive positions; `index` [B, 1, R, K]
+    places the other rows. `differs` [B, 1, Q, K] is 1 between tokens of different segments.
     """
 
     table: Tensor
@@ -79,12 +81,12 @@ class Distances:
     differs: Tensor | None = None
 
     def place(self, rows: Tensor, r: Tensor) -> Tensor:
-        """Scores of rows [B, H, Q, D] with distances r [G, H, D, P], at the keys: [B, H, Q, K]."""
+        """Returns scores [B, H, Q, K] of rows [B, H, Q, D] with the distances r [G, H, D, P]."""
         near, rest = rows.split([self.rows, rows.size(2) - self.rows], 2)
-        step = BLOCK if r.size(-1) >= self.rows + self.keys else self.rows  # or: earlier keys alone
+        step = BLOCK if r.size(-1) >= self.rows + self.keys else self.rows  # else: no later keys
         parts, end = [], self.rows
         for block in near.split(step, 2) if self.rows else ():
-            start, end = end, end - block.size(2)  # the distances a block can have: half of all
+            start, end = end, end - block.size(2)  # a block has about half of all distances
             far = product(block, r[..., end : start + self.keys])
             parts.append(RelativeShift.apply(far, self.keys))  # type: ignore[no-untyped-call]
         if self.index is not None:
@@ -93,19 +95,19 @@ class Distances:
 
 
 class RotaryAngles(NamedTuple):
-    """The angles of rotary positions, built once a forward: each [B|1, 1, rows, D / 2]."""
+    """The angles of rotary positions, built once per forward: both are [B|1, 1, rows, D / 2]."""
 
     cosines: Tensor
     sines: Tensor
 
     @classmethod
     def of(cls, at: Tensor, frequencies: Tensor, dtype: torch.dtype) -> Self:
-        """Rows that stand at `at` [B|1, rows] turn pair i by the angle at · frequencies[i]."""
+        """Builds the angles at · frequencies[i] of rows at the positions `at` [B|1, rows]."""
         angles = at.float()[:, None, :, None] * frequencies
         return cls(angles.cos().to(dtype), angles.sin().to(dtype))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x [B, H, rows, D], whose numbers i and i + D / 2 are a pair."""
+        """Rotates x [B, H, rows, D], in which the elements i and i + D / 2 are a pair."""
         first, second = x.chunk(2, -1)
         cos, sin = self
         return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
@@ -113,19 +115,19 @@ class RotaryAngles(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """What one forward hands to every layer: who sees whom, and where everything stands."""
+    """What one forward passes to every layer: which keys each row sees, and the positions."""
 
     pattern: Pattern
-    bias: Tensor | None = None  # added to all scores, shared by the layers: T5's buckets
+    bias: Tensor | None = None  # added to the scores of all layers: T5's bucket biases
     distances: Distances | None = None
     turns: RotaryAngles | None = None
 
 
-Placed = tuple[Tensor, Tensor, Tensor | None]  # queries, keys, and what is added to the scores
+Placed = tuple[Tensor, Tensor, Tensor | None]  # queries, keys, and the bias of the scores
 
 
 class Plain(nn.Module):
-    """Position is already in the rows, or in the shared bias."""
+    """The Score of models whose positions are already in the embeddings or in the shared bias."""
 
     def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
         return q, k, view.bias
@@ -134,7 +136,7 @@ class Plain(nn.Module):
 class Relative(nn.Module):
     """(q + u)·k + (q + v)·W r(distance): Transformer-XL's four terms (Dai et al. 2019, 3.3).
 
-    `u` and `v` [H, D] may be shared by all layers: pass the parameters in.
+    `u` and `v` [H, D] may be shared by all layers, so they are passed in as parameters.
     """
 
     def __init__(self, width: int, u: nn.Parameter, v: nn.Parameter) -> None:
@@ -151,9 +153,9 @@ class Relative(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Queries and keys are turned by angles that grow with their positions, so that a product of
-    two depends on their distance alone (Su et al. 2021, 3.4.2). A cache holds turned keys.
-    """
+    """A Score that rotates queries and keys by angles that grow with their positions, so that the
+    product of two depends only on their distance (Su et al. 2021, 3.4.2). A cache holds rotated
+    keys."""
 
     def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
         assert view.turns is not None

@@ -1,4 +1,4 @@
-"""Which type of number the arithmetic will be done in."""
+"""Chooses the dtype in which arithmetic is done."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def wide_dtype(*types: torch.dtype) -> torch.dtype:
-    """One that holds them all, of at least 32 bits: for sums, logarithms, probabilities."""
+    """Returns a dtype of at least 32 bits for all `types`: for sums, logarithms, probabilities."""
     widest = torch.float32
     for dtype in types:
         widest = torch.promote_types(widest, dtype)
@@ -15,11 +15,11 @@ def wide_dtype(*types: torch.dtype) -> torch.dtype:
 
 
 def wide(x: Tensor) -> Tensor:
-    """In at least 32 bits."""
+    """Converts x to a dtype of at least 32 bits."""
     return x.to(wide_dtype(x.dtype))
 
 
 def working_dtype(x: Tensor) -> torch.dtype:
-    """The type in which matrix products of x will be done: autocast's where it is on."""
+    """Returns the dtype of matrix products with x: that of autocast where it is active."""
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

@@ -1,9 +1,9 @@
-"""Looking at attention: `with record(model) as seen: model(tokens)` shows every head's weights.
+"""Records attention: `with record(model) as seen: model(tokens)` shows every head's weights.
 
-A recorder puts its own kernel into each Attention for as long as it is asked to. That kernel
-computes the output exactly as the model would, and keeps the queries, keys and biases, of which the
-weights are made when asked for. When nobody looks nothing is paid. In training the weights shown
-are those before dropout.
+A recorder replaces the kernel of each Attention inside the `with` block. Its kernel computes the
+output exactly as the model would, and keeps the queries, keys and biases, from which the weights
+are computed when they are read. Outside the block there is no cost. In training, the recorded
+weights are those before dropout.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from regard.core.errors import InputError
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """One call of one attention."""
+    """One call of one Attention module."""
 
-    name: str  # where it stands in the model: "blocks.3.attention.layer"
+    name: str  # the module's name in the model: "blocks.3.attention.layer"
     queries: Tensor
     keys: Tensor
     values: Tensor
@@ -35,18 +35,18 @@ class AttentionCall:
 
     @property
     def weights(self) -> Tensor:
-        """[B, H, Q, K]: how much each row reads of each key, computed when asked for."""
+        """The attention weights [B, H, Q, K], computed when they are read."""
         return self.pattern.weights(self.queries, self.keys, self.how)
 
     @property
     def output(self) -> Tensor:
-        """What the weights make of the values [B, H, Q, D]: the model's own output, once more."""
+        """The weights times the values, [B, H, Q, D]: the model's own output, computed again."""
         return (self.weights @ self.values.to(self.weights.dtype)).to(self.values.dtype)
 
 
 @dataclass
 class Recording:
-    """All calls in the order they were made."""
+    """All recorded calls, in the order in which they were made."""
 
     layers: list[AttentionCall] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class Recording:
         return self.layers[index]
 
     def named(self, part: str) -> list[AttentionCall]:
-        """Those whose name holds `part`: "cross", "encoder", "wide", …"""
+        """Returns the calls whose module name contains `part`: "cross", "encoder", "wide", …"""
         return [seen for seen in self.layers if part in seen.name]
 
 
@@ -97,7 +97,7 @@ def is_unseen(part: Attention) -> bool:
 
 @contextmanager
 def record(model: nn.Module) -> Iterator[Recording]:
-    """Records every attention of the model inside the `with`; no output changes by a bit.
+    """Records every attention of the model inside the `with` block, without changing any output.
 
     A recording belongs to its thread: what other threads ask the model meanwhile is not in it.
     """
@@ -105,7 +105,7 @@ def record(model: nn.Module) -> Iterator[Recording]:
         (name, part) for name, part in model.named_modules() if isinstance(part, Attention)
     ]
     if not attentions:
-        raise InputError(f"{type(model).__name__} has no attention to look at")
+        raise InputError(f"{type(model).__name__} has no attention to record; choose another model")
     names: dict[Watched, str] = {}
     with LOCK:
         for name, part in attentions:
@@ -129,7 +129,7 @@ def call_of(
     name: str, pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs
 ) -> AttentionCall:
     """Keeps what goes into a kernel, without gradients."""
-    groups = q.size(1) // k.size(1)  # every head is shown with the keys that it reads
+    groups = q.size(1) // k.size(1)  # every query head is recorded with the keys that it reads
     queries = q.detach().clone()
     keys, values = (x.detach().repeat_interleave(groups, 1) for x in (k, v))
     bias = None if how.bias is None else how.bias.detach().clone()

@@ -1,6 +1,6 @@
-"""The visible matrix of sentence trees as a Pattern, and where a pattern's kernel keeps its pairs.
+"""The visible matrix of sentence trees (K-BERT) as a Pattern, and the pairs that a kernel compares.
 
-Nothing but a few numbers a token is stored: who sees whom follows from them.
+Only a few numbers per token are stored; which token sees which is computed from them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ class Branches:
     line: Tensor
     word: Tensor
     owner: Tensor
-    # [B, T]: False at padding, which sees nothing and is not seen
+    # [B, T]: False at padding, which sees no token and is not seen
     attention_mask: Tensor | None = None
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """Liu et al. 2020, 3.4: a token sees its own line, the word that its branch grows from,
-        and the branches that grow from its word.
-        """
+        """Returns who sees whom (Liu et al. 2020, 3.4): a token sees its own line, the word that
+        its branch grows from, and the branches that grow from its word."""
         line, word, owner = self.line, self.word, self.owner
         seen = line[batch, query] == line[batch, key]
         seen = seen | (owner[batch, query] == word[batch, key])
@@ -43,16 +42,15 @@ class Branches:
 
 
 class TreePattern(Pattern):
-    """What an inner pattern shows, and of that what branches let through. The mask is built once
-    and serves all layers.
-    """
+    """A Pattern that shows a pair only if both the inner pattern and the branches show it. The mask
+    is built once and used by all layers."""
 
     def __init__(
         self,
         inner: Pattern,
         branches: Branches,
         dtype: torch.dtype,
-        asking: Tensor | None = None,  # [B, Q]: the tokens whose rows ask, if not all do
+        asking: Tensor | None = None,  # [B, Q]: the tokens of the query rows, if not all tokens
     ) -> None:
         self.inner, self.branches, self.asking = inner, branches, asking
         batch, keys = branches.line.shape
@@ -69,8 +67,8 @@ class TreePattern(Pattern):
 
 
 class VisibleWindow(TreePattern):
-    """The same inside a window, whose kernel has a layout of its own. A window counts tokens as
-    they are written, branches included: what branches push out of it is not seen.
+    """A TreePattern around a Window, whose kernel has its own layout. The window counts tokens as
+    they are written, branches included: a token that branches push out of the window is not seen.
     """
 
     inner: Window
@@ -90,7 +88,7 @@ class VisibleWindow(TreePattern):
 def limited(
     inner: Pattern, branches: Branches, dtype: torch.dtype, asking: Tensor | None = None
 ) -> Pattern:
-    """A pattern that shows what `inner` does, without what branches hide."""
+    """Returns a pattern that shows what `inner` shows, without the pairs that the branches hide."""
     if isinstance(inner, Window):
         return VisibleWindow(inner, branches)
     return TreePattern(inner, branches, dtype, asking)
@@ -100,9 +98,9 @@ def limited(
 
 
 def window_places(window: Window, batch: int, device: torch.device) -> Places:
-    """Which pairs a window's kernel compares: blocks of rows with [globals ; before ; block ;
-    after]. Numbers beyond the text are those of its ends; the window itself hides them.
-    """
+    """Returns the pairs that a window's kernel compares: blocks of rows with [globals ; before ;
+    block ; after]. Row numbers outside the text are clamped to its ends; the window itself hides
+    them."""
     start = torch.arange(window.blocks, device=device)[:, None] * window.block  # [n, 1]
     offset = torch.arange(window.before + window.block + window.after, device=device)
     key = (start + offset - window.before).clamp(0, window.length - 1)[None]  # [1, n, C]
@@ -117,9 +115,8 @@ def window_places(window: Window, batch: int, device: torch.device) -> Places:
 def places(
     pattern: Pattern, batch: int, queries: int, keys: int, device: torch.device
 ) -> tuple[Places, int]:
-    """The pairs that a pattern's kernel compares, in the layout in which it takes a bias, and how
-    many leading dimensions of that are its batch.
-    """
+    """Returns the pairs that a pattern's kernel compares, in the layout of its bias, and how many
+    leading dimensions of that layout are the batch."""
     inner = pattern.inner if isinstance(pattern, VisibleWindow) else pattern
     if isinstance(inner, Window):
         return window_places(inner, batch, device), 2

@@ -1,7 +1,8 @@
-"""Windows: every row sees its neighbors, so the cost grows with the length, not with its square.
+"""Sliding windows: every row sees its neighbors, so the cost grows with the length, not its square.
 
-The window is a reshape: rows are cut into blocks, and a block's keys are the global ones, the rows
-before it, its own and those after it. What comes out is ordinary attention over short sequences.
+The window is a reshape: rows are divided into blocks, and the keys of a block are the global keys,
+the rows before it, its own rows and the rows after it. The result is ordinary attention over short
+sequences.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from regard.attention.pattern import Pattern, additive
 
 
 class Window(Pattern):
-    """Row i sees keys i - before … i + after, and every global key, wherever it stands."""
+    """A Pattern in which row i sees the keys i - before … i + after, and every global key."""
 
     def __init__(
         self,
@@ -24,8 +25,8 @@ class Window(Pattern):
         length: int,
         dtype: torch.dtype,
         device: torch.device,
-        attention_mask: Tensor | None = None,  # [B, T]: which keys are no padding
-        far: Tensor | None = None,  # [B, G]: positions of the global keys, -1 where a row has fewer
+        attention_mask: Tensor | None = None,  # [B, T]: True at keys that are not padding
+        far: Tensor | None = None,  # [B, G]: positions of global keys, -1 where a text has fewer
     ) -> None:
         if far is not None and after == 0 and before > 0:
             raise ValueError("a global key would let a causal window look ahead: give after > 0")
@@ -42,7 +43,7 @@ class Window(Pattern):
         return seen if self.attention_mask is None else seen & self.attention_mask[batch, key]
 
     def seen(self, device: torch.device) -> Tensor:
-        """Which of its columns [globals ; before ; block ; after] a row sees: [B, n, block, C]."""
+        """Returns which columns [globals ; before ; block ; after] a row sees: [B, n, block, C]."""
         offset = torch.arange(self.before + self.block + self.after, device=device) - self.before
         row = torch.arange(self.block, device=device)[:, None]
         key = torch.arange(self.blocks, device=device)[:, None] * self.block + offset  # [n, C]
@@ -60,13 +61,13 @@ class Window(Pattern):
         return torch.cat([there[:, None, None].expand(*seen.shape[:3], -1), seen], -1)
 
     def rows(self, x: Tensor) -> Tensor:
-        """[B, H, T, D] -> [B·n, H, block, D]."""
+        """Divides rows into blocks: [B, H, T, D] -> [B·n, H, block, D]."""
         x = F.pad(x, (0, 0, 0, self.blocks * self.block - self.length))
         y: Tensor = x.unflatten(2, (self.blocks, self.block)).transpose(1, 2).flatten(0, 1)
         return y
 
     def around(self, x: Tensor) -> Tensor:
-        """[B, H, T, D] -> each block's keys [B·n, H, globals + before + block + after, D]."""
+        """Gathers each block's keys: [B, H, T, D] -> [B·n, H, G + before + block + after, D]."""
         size, spare = self.block, self.blocks * self.block - self.length
         padded = F.pad(x, (0, 0, size, size + spare)).unflatten(2, (self.blocks + 2, size))
         padded = padded.transpose(1, 2)

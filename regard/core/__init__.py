@@ -1,3 +1,3 @@
-"""What everything else stands on: errors, files, locks, seeds. It needs nothing of ours."""
+"""The base of the package: errors, files, locks and seeds. It imports no other part of regard."""
 
 VERSION = "0.1.0"

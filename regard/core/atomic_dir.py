@@ -1,4 +1,5 @@
-"""A directory is made beside its place: nothing half written ever stands there."""
+"""Writes a directory under a hidden name beside its destination and then renames it, so that the
+destination never holds half-written files."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from regard.core.files import flush_directory
 
 
 def check_place(out: Path, force: bool, marker: str) -> None:
-    """Refuses a place that holds something, before any work. `marker` is the name of the file that
-    shows that a directory was made in this way: others are never replaced.
-    """
+    """Refuses a destination that already holds files, before any work is done. `marker` is the name
+    of the file that shows that a directory was written by this package: other directories are never
+    replaced."""
     if not out.exists() and not out.is_symlink():
         return
     if not out.is_dir():
@@ -24,15 +25,15 @@ def check_place(out: Path, force: bool, marker: str) -> None:
         return
     if not (out / marker).is_file():
         raise StorageError(
-            f"{out} exists and is no prepared text; give --out another place (it is not deleted)"
+            f"{out} exists and holds no prepared text (it is not deleted); give another --out"
         )
     if not force:
-        raise StorageError(f"{out} exists; give another --out, or --force to replace it")
+        raise StorageError(f"{out} exists already; give another --out, or --force to replace it")
 
 
 @contextmanager
 def hidden_beside(out: Path) -> Iterator[Path]:
-    """A hidden directory beside `out`; it is gone at the end, unless it was moved."""
+    """Yields a hidden directory beside `out`. It is deleted at the end, unless it was moved."""
     work = out.parent / f".{out.name}.{secrets.token_hex(4)}.part"
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -54,9 +55,9 @@ def hidden_beside(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def workplace(out: Path, force: bool, marker: str) -> Iterator[Path]:
-    """A hidden directory beside `out` that becomes it at the end, or vanishes. It is moved in one
-    step; what was there is gone only when the new is in its place.
-    """
+    """Yields a hidden directory beside `out` that is renamed to `out` at the end, or deleted after
+    an error. The rename is one step; an old directory is deleted only when the new one is in its
+    place."""
     with hidden_beside(out) as work:
         yield work
         check_place(out, force, marker)

@@ -1,4 +1,4 @@
-"""Sentences in both languages, for pages that people read."""
+"""The type of sentences in English and Chinese, for pages that people read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Bilingual(NamedTuple):
-    """A sentence in both languages."""
+    """One sentence in English and in Chinese."""
 
     en: str
     zh: str

@@ -1,4 +1,4 @@
-"""What can go wrong, by kind. A message says what was given, what was expected, what to do."""
+"""The error classes. A message says what was given, what was expected, and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class RegardError(Exception):
-    """The base of all errors that a user can cause and mend."""
+    """The base class of all errors that a user can cause and fix."""
 
 
 class ConfigError(RegardError):
@@ -15,21 +15,20 @@ class ConfigError(RegardError):
 
 
 class InputError(RegardError):
-    """A batch that the model cannot take: unknown tokens, too long, wrong shape."""
+    """The model cannot read a batch: an id is unknown, a text is too long, or a shape is wrong."""
 
 
 class FormatError(RegardError):
-    """A model directory that cannot be read: missing, damaged or of another shape."""
+    """A model directory cannot be read: it is missing, damaged, or has an unexpected layout."""
 
 
 class StorageError(RegardError):
-    """A run that cannot be written or read back: no room, no access, damaged, or in use."""
+    """A run cannot be written or read back: no disk space, no access, damaged files, or in use."""
 
 
 class UnknownName(RegardError):
-    """A name that is not known. The message gives the known one that is nearest, or the one that
-    means the same: `foreign.py` knows the words of other libraries.
-    """
+    """A name is not known. The message suggests the nearest known name, or the known name with the
+    same meaning: `foreign.py` holds the words of other libraries."""
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class UnknownName(RegardError):
         meant: str = "",
         hint: str = "",
     ) -> None:
-        from regard.core.foreign import ours, renamed  # tables that only a wrong name needs
+        from regard.core.foreign import ours, renamed  # only a wrong name needs these tables
 
         names = sorted(known)
         self.name = name

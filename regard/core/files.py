@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and JSON that is read with a clear error."""
+"""Writes files whole or not at all, and reads JSON with clear errors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 
 from regard.core.errors import RegardError, StorageError
 
-LARGEST = 2**28  # bytes of a JSON file that is read whole
+LARGEST = 2**28  # the most bytes of a JSON file that is read
 
 
 @contextmanager
 def replacing(file: Path, *, flush: bool = False) -> Iterator[Path]:
-    """A hidden name beside a file: what is written there becomes the file, whole or not at all.
+    """Yields a hidden path beside `file`; what is written there replaces the file, whole or not at
+    all.
 
-    `flush`: the content is on the disk before the name is.
+    With `flush` the content is on the disk before the file gets its name.
     """
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
@@ -51,7 +52,7 @@ def read_json(
     error: type[RegardError] = StorageError,
     advice: str = "remove it to make it again",
 ) -> dict[str, Any] | None:
-    """The object that a file holds; None where there is no file."""
+    """Returns the JSON object in a file, or None if there is no file."""
     if not file.is_file():
         return None
     size = file.stat().st_size
@@ -78,13 +79,13 @@ def parse_json(
 
 
 def flush_file(file: Path) -> None:
-    """Puts the content of a file on the disk."""
+    """Forces the content of a file onto the disk (fsync)."""
     with file.open("rb+") as handle:
         os.fsync(handle.fileno())
 
 
 def flush_directory(directory: Path) -> None:
-    """Puts the names in a directory on the disk."""
+    """Forces the file names of a directory onto the disk (fsync)."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -93,7 +94,7 @@ def flush_directory(directory: Path) -> None:
 
 
 def give_usual_rights(file: Path) -> None:
-    """The rights that any new file has; safetensors lets only the owner read."""
+    """Gives a file the permissions of any new file; safetensors lets only the owner read it."""
     mask = os.umask(0)
     os.umask(mask)
     file.chmod(0o666 & ~mask)

@@ -1,4 +1,4 @@
-"""One process at a time writes a run."""
+"""A lock that lets only one process at a time write a run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import Self
 from regard.core.errors import StorageError
 
 NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-HELD: set[int] = set()  # descriptors that a forked child must not keep
+HELD: set[int] = set()  # the descriptors that a forked child must close
 
 
 def forget_in_child() -> None:
-    """A forked worker would hold the lock beyond its parent's death."""
+    """Closes the lock in a forked worker, which would hold it after the end of its parent."""
     for handle in HELD:
         os.close(handle)
     HELD.clear()
@@ -31,17 +31,19 @@ os.register_at_fork(after_in_child=forget_in_child)
 
 
 class RunLock:
-    """Held while a run is written. Of the processes of a distributed run only the first takes it.
+    """The lock of a run directory while it is written. In a distributed run only the first process
+    takes it.
 
-    The kernel frees it when its holder ends in whatever way, so a lock is never stale: a file that
-    a dead process left is taken over. Between machines it is as good as the file system's `flock`:
-    NFS may not pass it on, and one without locks is used with a warning.
+    The kernel frees the lock when its holder ends in any way, so a lock is never stale: a lock file
+    that a dead process left is taken over. Between machines the lock is as good as the file
+    system's `flock`: NFS may not pass it on, and a file system without locks is used with a
+    warning.
     """
 
     def __init__(self, run: Path) -> None:
         self.run, self.file = Path(run), Path(run) / ".lock"
         self.handle = -1
-        self.fresh = False  # was the directory made here?
+        self.fresh = False  # True if this lock created the directory
 
     def __enter__(self) -> Self:
         try:
@@ -54,7 +56,7 @@ class RunLock:
             self.release()
             raise StorageError(
                 f"the run {self.run} cannot be written: {error.strerror or error}; choose another "
-                "directory, or make room or access"
+                "directory, free disk space, or change the permissions"
             ) from error
         return self
 
@@ -64,7 +66,7 @@ class RunLock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.handle in HELD:  # a forked child that leaves the block has nothing to give back
+        if self.handle in HELD:  # a forked child that leaves the block holds no lock
             self.file.unlink(missing_ok=True)
             if self.fresh and error is not None:  # a refused run leaves no empty directory
                 with suppress(OSError):
@@ -72,9 +74,8 @@ class RunLock:
         self.release()
 
     def take(self) -> int:
-        """A locked descriptor of the file that has the name now: the last holder removes its own
-        when it leaves, perhaps between our opening and locking it.
-        """
+        """Returns a locked descriptor of the file that has the name now. The last holder deletes
+        its file when it leaves, perhaps after we opened the file and before we locked it."""
         while True:
             handle = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -87,7 +88,7 @@ class RunLock:
                     os.close(handle)
                     raise
                 warnings.warn(
-                    f"the file system of {self.run} has no locks; see to it that no other process "
+                    f"the file system of {self.run} has no locks; make sure that no other process "
                     "writes this run",
                     stacklevel=3,
                 )
@@ -109,7 +110,7 @@ class RunLock:
         except (OSError, ValueError, KeyError, TypeError):
             holder = "another process"
         return (
-            f"the run {self.run} is in use: {holder} writes it; wait for it, end it, "
+            f"the run {self.run} is in use: {holder} writes it; wait until it ends, end it, "
             "or choose another directory"
         )
 

@@ -1,4 +1,4 @@
-"""How far long work is: one line that changes on a terminal, a line now and then elsewhere."""
+"""Shows the progress of long work: one changing line on a terminal, else an occasional line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 class Progress:
-    """Says nothing about work that is soon done."""
+    """Prints progress to stderr. Work that is finished soon prints nothing."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet, self.live = quiet, sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""Random choices as pure functions of a key: nothing random ever has to be saved."""
+"""Random choices as pure functions of a key, so that no random state ever has to be saved."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ LARGEST = 2**63 - 1
 
 
 def keyed(*key: int | str) -> np.random.Generator:
-    """A generator for one key, such as (seed, epoch, sample): the same on every machine."""
+    """Returns a generator for one key, such as (seed, epoch, sample): the same on every machine."""
     return np.random.default_rng([number(part) for part in key])
 
 
 def number(part: int | str) -> int:
-    """A word in a key keeps two purposes apart that share the same numbers."""
+    """Returns an integer for one part of a key; words separate purposes with the same numbers."""
     if isinstance(part, int):
         return part
     return int.from_bytes(hashlib.blake2b(part.encode(), digest_size=4).digest(), "little")
 
 
 def permutation(count: int, *key: int | str) -> np.ndarray:
-    """The numbers 0 … count - 1 in an order that the key decides."""
+    """Returns the numbers 0 … count - 1 in an order that the key decides."""
     return keyed(*key).permutation(count)
 
 
 def seed_torch(*key: int | str) -> None:
-    """Sets the generators that dropout draws from, on every device."""
+    """Seeds the generators that dropout draws from, on every device."""
     import torch
 
     torch.manual_seed(int(keyed(*key).integers(LARGEST)))

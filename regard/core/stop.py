@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run at the next safe moment; a second Ctrl-C ends it at once."""
+"""Makes Ctrl-C and SIGTERM end a run at the next safe moment; a second Ctrl-C ends it at once."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 class StopSignal:
-    """`with Stop() as stop:` … `if stop.asked: save and leave`."""
+    """Stores a signal until it is safe to stop: `with StopSignal() as stop`, `if stop.asked`."""
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
     def __init__(self) -> None:
-        self.asked = ""  # the name of the signal
+        self.asked = ""  # the name of the signal that arrived
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignal:

@@ -1,8 +1,8 @@
-"""From a table, as TOML and JSON hold it, to a checked dataclass: the one way of the package.
+"""Turns a table, as TOML and JSON hold it, into a checked dataclass: the package has no other way.
 
-The annotations of a dataclass say what its fields may hold. A field that may be left open is
-`… | None`, a field with a few words to choose from is a `Literal`, and a field that is a dataclass
-itself is a table inside of the table.
+The annotations of a dataclass say what its fields may hold. A field that may stay unset is `… |
+None`, a field with a few words to choose from is a `Literal`, and a field that is a dataclass
+itself is a table inside the table.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ def from_table(
     kind: type[T],
     table: Mapping[str, Any],
     *,
-    path: str = "",  # stands before the name of a key in messages, as in "batch."
-    what: str = "key",  # what a key is called in messages
+    path: str = "",  # the prefix of a key in messages, such as "batch."
+    what: str = "key",  # the word for a key in messages
     advice: str = "",
-    base: T | None = None,  # what the table changes; None: the defaults
+    base: T | None = None,  # the values that the table changes; None: the defaults
 ) -> T:
-    """A dataclass with the values of a table. Names and kinds are checked; a value that is refused
-    is named with its key, and an unknown key with the nearest known one.
-    """
+    """Builds a dataclass from the values of a table. Names and types are checked: an error names
+    the key of a wrong value, or for an unknown key the nearest known one."""
     kinds: Table = fields_of(kind)  # type: ignore[arg-type]
     values: Table = {}
     for key, value in table.items():
@@ -49,13 +48,13 @@ def from_table(
 
 @cache
 def fields_of(kind: type) -> dict[str, Any]:
-    """The annotation of each field."""
+    """Returns the annotation of each field."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind) if field.init}
 
 
 def required(kind: Any) -> list[str]:
-    """The fields without a default."""
+    """Returns the names of the fields without a default."""
     none = dataclasses.MISSING
     return [
         field.name
@@ -65,7 +64,7 @@ def required(kind: Any) -> list[str]:
 
 
 def checked(where: str, value: Any, kind: Any, current: Any, what: str) -> Any:
-    """The value as an annotation asks for it. It changes the current value where it is a table."""
+    """Returns the value in the type of its annotation. A table changes the current value."""
     options = get_args(kind) if is_union(kind) else (kind,)
     for option in options:
         if dataclasses.is_dataclass(option):
@@ -84,7 +83,7 @@ def checked(where: str, value: Any, kind: Any, current: Any, what: str) -> Any:
 
 
 def converted(value: Any, options: Sequence[Any], current: Any) -> Any:
-    """Whole numbers serve as fractions, lists as tuples, and a table is laid over another."""
+    """Converts integers to floats and lists to tuples, and merges a table into the current one."""
     if isinstance(value, Mapping):
         return {**(current or {}), **value}
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -96,7 +95,7 @@ def converted(value: Any, options: Sequence[Any], current: Any) -> Any:
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Is the value what an annotation asks for?"""
+    """Returns whether the value has the type that an annotation asks for."""
     if kind is Any:
         return True
     if is_union(kind):
@@ -128,7 +127,7 @@ def choices_of(kind: Any) -> tuple[str, ...]:
 
 
 def words(kind: Any) -> str:
-    """An annotation as a message says it."""
+    """Returns an annotation as text for a message."""
     if is_union(kind):
         return " or ".join(words(option) for option in get_args(kind) if option is not NoneType)
     if get_origin(kind) is not None:
@@ -137,7 +136,7 @@ def words(kind: Any) -> str:
 
 
 def without_none(table: Mapping[str, Any]) -> Table:
-    """As TOML takes it: it has no None, and plain values stand before tables."""
+    """Returns the table as TOML can hold it: without None, and with plain values before tables."""
     present = {key: value for key, value in table.items() if value is not None}
     plain = {key: value for key, value in present.items() if not isinstance(value, dict)}
     inner = {key: without_none(value) for key, value in present.items() if isinstance(value, dict)}

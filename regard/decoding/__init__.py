@@ -2,10 +2,10 @@
 
     generate(loaded, prompts, max_new_tokens=50, top_p=0.9)  # a list of results for each prompt
     for piece in stream(loaded, prompt): print(piece, end="")
-    fill(loaded, "The [MASK] sat on the mat.", top=5)
+    fill(loaded, "The [MASK] sat on the mat.", top_k=5)
 
-A Reader (decode_state.py) gives the logits of the next token and carries what its model remembers;
-processors.py changes logits; sampling.py and beam.py choose tokens; pieces.py makes text of them.
+A DecodeState (decode_state.py) returns the logits of the next token and holds the model's memory;
+processors.py changes logits; sampling.py and beam.py choose tokens; pieces.py turns them into text.
 """
 
 from __future__ import annotations

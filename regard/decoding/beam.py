@@ -1,8 +1,8 @@
-"""Beam search: the likeliest texts, divided by a penalty of their length.
+"""Beam search: finds the likeliest texts, with log-probabilities divided by a length penalty.
 
-Each step looks at enough candidates that `width` remain which do not end; those that end are kept
-apart. Only the best `width` candidates may end, as in transformers. Three rules say when a prompt
-is done:
+Each step considers so many candidates that `width` of them do not end the text; ended candidates
+are stored as results. Only the best `width` candidates may end, as in transformers. Three rules say
+when a prompt is done:
 
     certain   no open beam can beat the results any more, however long it grows (tensor2tensor;
               transformers: early_stopping="never")
@@ -28,16 +28,16 @@ from regard.decoding.sampling import forbidden
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text that has ended: its new tokens, their log-probabilities, its penalized score."""
+    """A finished text: its new tokens, their log-probabilities, and its penalized score."""
 
     tokens: list[int]
     logprobs: list[float]
     score: float
-    ended: bool  # by an end token or a stop word, not by the limit
+    ended: bool  # True if an end token or a stop word ended it; False: the limit
 
 
 def paper(length: int, alpha: float) -> float:
-    """((5 + n) / 6)^α (Wu et al. 2016; Vaswani et al. 2017; Raffel et al. 2019)."""
+    """Returns ((5 + n) / 6)^α (Wu et al. 2016; Vaswani et al. 2017; Raffel et al. 2019)."""
     return ((5 + length) / 6) ** alpha
 
 
@@ -50,21 +50,21 @@ PENALTIES: dict[str, Callable[[int, float], float]] = {"paper": paper, "common":
 
 @dataclass(frozen=True)
 class Rules:
-    """What a search looks for, and when it stops."""
+    """The settings of a search: its size, its score, and when it stops."""
 
     width: int
-    best: int = 1  # results wanted of each prompt
+    best: int = 1  # the number of results of each prompt
     penalty: str = "paper"
     alpha: float = 0.6
     stopping: str = "certain"
-    limit: int = 100  # new tokens
+    limit: int = 100  # the most new tokens
     ends: Sequence[int] = ()
 
     def score(self, logprob: float, length: int) -> float:
         return logprob / PENALTIES[self.penalty](length, self.alpha)
 
     def satisfied(self, alive: float, results: list[Hypothesis], length: int) -> bool:
-        """Whether the best open beam, of this length, is no longer worth following."""
+        """Returns whether the best open beam, of this length, no longer has to be followed."""
         wanted = self.best if self.stopping == "certain" else self.width
         if alive == -math.inf or len(results) < wanted:
             return alive == -math.inf
@@ -73,29 +73,29 @@ class Rules:
 
 
 class BeamCandidates(NamedTuple):
-    """The best continuations of each prompt, the likeliest first, each [prompts, C]."""
+    """The best continuations of each prompt, the likeliest first; each tensor is [prompts, C]."""
 
-    total: Tensor  # log-probability of the whole text
-    parent: Tensor  # the row it continues
+    total: Tensor  # the log-probability of the whole text
+    parent: Tensor  # the row that it continues
     token: Tensor
-    own: Tensor  # log-probability of the token, under the model itself
+    own: Tensor  # the log-probability of the token under the model itself
 
 
 class Beams:
-    """One search over the prompts of one batch; row i · width + j is beam j of prompt i."""
+    """One search over the prompts of a batch; row i · width + j is beam j of prompt i."""
 
     def __init__(
         self,
         reader: DecodeState,
         rules: Rules,
         process: Processor | None = None,
-        stops: Callable[[int, list[int]], bool] | None = None,  # do these tokens end a prompt?
+        stops: Callable[[int, list[int]], bool] | None = None,  # whether tokens end a text
     ) -> None:
         self.reader, self.rules, self.process, self.stops = reader, rules, process, stops
 
     @torch.inference_mode()
     def search(self, logits: Tensor) -> list[list[Hypothesis]]:
-        """From the logits behind each prompt, the `best` texts of each; the likeliest first."""
+        """Returns the `best` texts of each prompt, likeliest first, from the prompts' logits."""
         count, width, limit = logits.size(0), self.rules.width, self.rules.limit
         self.results: list[list[Hypothesis]] = [[] for _ in range(count)]
         self.numbers, self.open = list(range(count)), set(range(count))  # prompts in the batch
@@ -119,12 +119,12 @@ class Beams:
         return [candidates[: self.rules.best] for candidates in self.results]
 
     def candidates(self, logits: Tensor, scores: Tensor) -> BeamCandidates:
-        """Enough of them that `width` remain if all the others end."""
+        """Returns so many candidates that `width` remain even if all others end."""
         own = logits.log_softmax(-1)
         log_p = own
         if self.process is not None:
             past = self.reader.past()
-            same = past.tokens.size(0) // logits.size(0)  # at first a prompt has one row of logits
+            same = past.tokens.size(0) // logits.size(0)  # at first, logits have one row per prompt
             attention_mask = None if past.attention_mask is None else past.attention_mask[::same]
             log_p = self.process(
                 own, past._replace(tokens=past.tokens[::same], attention_mask=attention_mask)
@@ -140,7 +140,7 @@ class Beams:
         )
 
     def over(self, candidates: BeamCandidates, last: bool) -> Tensor:
-        """Which candidates end here."""
+        """Returns which candidates end here."""
         if last:
             return torch.ones_like(candidates.token, dtype=torch.bool)
         ends = torch.tensor(list(self.rules.ends), device=candidates.token.device)
@@ -157,7 +157,7 @@ class Beams:
         return over
 
     def collect(self, candidates: BeamCandidates, over: Tensor, step: int) -> None:
-        """Takes note of what has ended among the best `width`."""
+        """Stores the ended candidates among the best `width`."""
         width, read = self.rules.width, self.reader
         good = (over & ~candidates.total.isneginf())[:, :width]
         for i, place in good.nonzero().tolist():
@@ -176,9 +176,8 @@ class Beams:
             del results[width:]
 
     def go_on(self, candidates: BeamCandidates, over: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """The `width` best that have not ended become the beams; where fewer are left, some are
-        dead: of probability 0.
-        """
+        """Makes the `width` best candidates that have not ended the new beams. If there are fewer,
+        the other beams are dead: they have probability 0."""
         width, open_ = self.rules.width, candidates.total.masked_fill(over, -math.inf)
         lacking = max(0, width - open_.size(1))
         scores, place = F.pad(open_, (0, lacking), value=-math.inf).topk(width)
@@ -196,7 +195,7 @@ class Beams:
                 self.open.discard(number)
 
     def leave(self, scores: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
-        """Prompts that are done give up their rows."""
+        """Removes the rows of finished prompts."""
         going = [i for i, number in enumerate(self.numbers) if number in self.open]
         self.numbers = [self.numbers[i] for i in going]
         staying = torch.tensor(going, device=token.device)

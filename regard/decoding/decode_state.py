@@ -1,8 +1,8 @@
-"""A Reader gives the logits of the next token, and carries what its model remembers.
+"""Decode states: they return the logits of the next token and hold the memory of a model.
 
-One kind of reader for each kind of memory: a cache of keys and values, an encoder's output, hidden
-states, XLNet's states behind a row that asks, or none. Prompts of different lengths stand at the
-right of one table, with padding before them that nothing sees. All rows grow together.
+There is one class for each kind of memory: a KV cache, an encoder's output, hidden states, XLNet's
+states with a query row, or none. Prompts of different lengths are aligned at the right of one
+table, with padding before them that no row sees. All rows grow together.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from regard.models.state import State
 
 
 class DecodeState:
-    """Subclasses say how a prompt is read, and how one more token."""
+    """The base class. Subclasses say how prompts are read, and how one more token is read."""
 
-    tokens: Tensor  # [rows, room]: what has been read, and space for what will be
-    padding: Tensor | None  # [rows]: how many columns of padding stand first; None: nowhere any
+    tokens: Tensor  # [rows, room]: the tokens read so far, and space for new ones
+    padding: Tensor | None  # [rows]: the number of padding columns at the left; None: no padding
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self.length = self.prompt = 0  # columns read so far; those of the prompt
+        self.length = self.prompt = 0  # the columns read so far; the columns of the prompt
 
     def begin(self, prompts: Sequence[Sequence[int]], room: int, times: int = 1) -> Tensor:
-        """Reads the prompts; there will be up to `room` new tokens, `times` continuations of each.
+        """Reads the prompts, for up to `room` new tokens and `times` continuations of each prompt.
 
-        Gives the logits [prompts, V]: a prompt is read once, however often it is continued.
+        Returns the logits [prompts, V]: a prompt is read once, however many continuations it has.
         """
         self.lay_out(prompts, room)
         logits = self.read_prompts(room, times)
@@ -58,7 +58,7 @@ class DecodeState:
         self.length = self.prompt = longest
 
     def read(self, tokens: Tensor) -> Tensor:
-        """One more token a row, [rows] -> the logits of the next one [rows, V]."""
+        """Reads one more token per row [rows] and returns the logits of the next [rows, V]."""
         self.tokens[:, self.length] = tokens
         self.length += 1
         return self.read_one(tokens[:, None])
@@ -68,20 +68,20 @@ class DecodeState:
         return DecodedSoFar(seen, self.mask_of(0, self.length), self.length - self.prompt)
 
     def mask_of(self, start: int, end: int) -> Tensor | None:
-        """Which of the columns start … end are no padding."""
+        """Returns which of the columns start … end are not padding."""
         if self.padding is None:
             return None
         columns = torch.arange(start, end, device=self.padding.device)
         return columns >= self.padding[:, None]
 
     def keep(self, rows: Tensor) -> None:
-        """Goes on with these rows only."""
+        """Keeps only these rows."""
         self.tokens = self.tokens[rows]
         self.padding = None if self.padding is None else self.padding[rows]
         self.select(rows)
 
     def follow(self, chosen: Tensor) -> None:
-        """Beams: row i continues what row chosen[i] was, a continuation of the same prompt."""
+        """Reorders beams: row i continues the text of row chosen[i], which has the same prompt."""
         here = torch.arange(chosen.numel(), device=chosen.device)
         moved = (chosen != here).nonzero()[:, 0]
         if moved.numel():
@@ -96,16 +96,16 @@ class DecodeState:
         raise TypeError(f"{type(self).__name__} does not say how it reads a token")
 
     def spread(self, times: int) -> None:
-        """Every row `times` times, side by side."""
+        """Repeats the memory of every row `times` times, side by side."""
 
     def select(self, rows: Tensor) -> None:
-        """What is remembered of these rows."""
+        """Keeps the memory of these rows only."""
 
     def move(self, moved: Tensor, source: Tensor) -> None:
-        """Rows `moved` become what rows `source` were."""
+        """Copies the memory of the rows `source` to the rows `moved`."""
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Of the last row only, never in less than 32 bits."""
+        """Returns the logits of the last row only, in at least 32 bits."""
         y: Tensor = self.model.logits(hidden[:, -1])
         return y.float() if y.dtype in (torch.bfloat16, torch.float16) else y
 
@@ -115,11 +115,11 @@ def copy_rows(table: Tensor, moved: Tensor, source: Tensor) -> None:
 
 
 class CachedState(DecodeState):
-    """A cache of keys and values for each layer, allocated once."""
+    """A KV cache for each layer, allocated once."""
 
     state: State
-    capacity: int  # columns of the cache
-    fixed: int  # those of them that are the same for all continuations of a prompt
+    capacity: int  # the columns of the cache
+    fixed: int  # the columns that are the same for all continuations of a prompt
 
     def spread(self, times: int) -> None:
         for layer in self.state.layers:
@@ -145,7 +145,7 @@ class CachedState(DecodeState):
 
 
 def stretched(part: Tensor, times: int, length: int, capacity: int) -> Tensor:
-    """A larger buffer with every row `times` times."""
+    """Returns a larger buffer in which every row is repeated `times` times."""
     batch, heads, _, size = part.shape
     buffer = part.new_zeros(batch, times, heads, capacity, size)
     buffer[:, :, :, :length] = part[:, None, :, :length]
@@ -159,10 +159,11 @@ def selected(part: Tensor, rows: Tensor, length: int) -> Tensor:
 
 
 class LearnedPositionsState(CachedState):
-    """GPT. Its learned positions end: a text that has filled them goes on with its second half.
+    """The state of a GPT. When a text has filled the learned positions, it continues from its
+    second half.
 
-    That half is read once more at positions from 0 on, and the cache starts anew. When a row does
-    so depends on its own tokens alone, never on the other rows.
+    That half is read again at positions from 0 on, and the cache starts anew. When this happens to
+    a row depends only on its own tokens, never on the other rows.
     """
 
     def read_prompts(self, room: int, times: int) -> Tensor:
@@ -205,7 +206,7 @@ class LearnedPositionsState(CachedState):
 
 
 class EncoderDecoderState(CachedState):
-    """An encoder and a decoder: the source is encoded and projected once."""
+    """The state of an encoder-decoder: the source is encoded and projected once."""
 
     def begin(self, prompts: Sequence[Sequence[int]], room: int, times: int = 1) -> Tensor:
         self.sources = prompts
@@ -242,14 +243,14 @@ class EncoderDecoderState(CachedState):
 
 
 def repeated(x: Tensor, times: int) -> Tensor:
-    """Every row `times` times; a single row is not copied."""
+    """Repeats every row `times` times; a single row is not copied."""
     return x.expand(times, -1, -1, -1) if x.size(0) == 1 else x.repeat_interleave(times, 0)
 
 
 def right_padded(
     rows: Sequence[Sequence[int]], device: torch.device, filler: int = 0
 ) -> tuple[Tensor, Tensor | None]:
-    """A table of ids and its marks, None if nothing had to be padded."""
+    """Returns a table of ids and its attention mask, which is None if there is no padding."""
     longest = max(len(row) for row in rows)
     table = torch.full((len(rows), longest), filler)
     for line, row in zip(table, rows, strict=True):
@@ -260,7 +261,8 @@ def right_padded(
 
 
 class RecurrentState(DecodeState):
-    """Hidden states of the last rows (Transformer-XL), or two vectors a layer (LSTM): no end."""
+    """Hidden states of the last rows (Transformer-XL) or two vectors per layer (LSTM), without
+    limit."""
 
     state: State
 
@@ -293,11 +295,11 @@ class RecurrentState(DecodeState):
 
 
 class QueryRowState(RecurrentState):
-    """XLNet: a row that asks for the word behind the text, and content rows it can see.
+    """The state of XLNet: a query row predicts the word after the text and sees content rows.
 
-    The factorisation is: the prompt, whose words see each other, then word after word. What has
-    been read never changes by what follows, so that hidden states are kept as a memory. The place
-    of the next word holds a dummy that no other row sees; it is not remembered.
+    The factorization order is: the prompt, whose words see each other, then word after word.
+    Content rows never change by what follows them, so their hidden states are kept as a memory. The
+    position of the next word holds a dummy token that no other row sees; it is not remembered.
     """
 
     def __init__(self, model: Any) -> None:
@@ -330,7 +332,7 @@ class QueryRowState(RecurrentState):
 
 
 class Recomputing(DecodeState):
-    """A model without a memory reads all that a row can depend on, at every step."""
+    """The state of a model without a memory: each step reads all rows that can matter."""
 
     def read_prompts(self, room: int, times: int) -> Tensor:
         return self.read_one(self.tokens)
@@ -345,7 +347,7 @@ class Recomputing(DecodeState):
 
 @contextmanager
 def at_rest(model: Any) -> Iterator[None]:
-    """Without dropout; afterwards the model is in the mode it was in."""
+    """Switches dropout off inside the context; afterwards the model is in its previous mode."""
     training = model.training
     if training:
         model.eval()
@@ -356,7 +358,7 @@ def at_rest(model: Any) -> Iterator[None]:
             model.train()
 
 
-READERS: dict[str, type[DecodeState]] = {  # by how a model goes on with a text
+READERS: dict[str, type[DecodeState]] = {  # by `Model.decoding`
     "kv_cache": LearnedPositionsState,
     "cross": EncoderDecoderState,
     "recurrent": RecurrentState,
@@ -366,14 +368,14 @@ READERS: dict[str, type[DecodeState]] = {  # by how a model goes on with a text
 
 
 def reader_for(model: Any) -> DecodeState:
-    """The reader of a model's kind; a model that cannot go on with a text is refused."""
+    """Returns the decode state for a model; a model that cannot continue a text is refused."""
     if model.decoding:
         return READERS[model.decoding](model)
     heads = ", ".join(getattr(model, "heads", {})) or "none"
     if hasattr(model, "output"):
-        does = "it fills blanks ('regard fill') and does not go on with a text"
+        does = "it fills blanks ('regard fill') and cannot continue a text"
     else:
-        does = f"it has no output over words (its heads: {heads}) and cannot generate"
+        does = f"it has no output for words (its heads: {heads}) and cannot generate"
     goes_on = [n for n, card in FAMILIES.items() if card.model.decoding is not Model.decoding]
     able = ", ".join(goes_on)
     raise InputError(f"this model is a {type(model).__name__}: {does}; generate with one of {able}")

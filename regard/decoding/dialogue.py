@@ -1,9 +1,8 @@
-"""Dialogue: turns as a prompt, in the format of the tokenizer's template or in a plain one.
+"""Dialogue: turns as a prompt, in the format of the tokenizer's chat template or in a plain one.
 
-A template is a small program of unknown origin. It runs in jinja's sandbox, which lets it read the
-turns it is given and nothing else. The plain format has no words of its own: for a model that goes
-on with a text, every turn is followed by the end token; an encoder is given the last turns, each
-followed by the end token.
+A template is a small program of unknown origin. It runs in jinja's sandbox, in which it can read
+the turns and nothing else. The plain format has no words of its own: for a model that continues a
+text, and for an encoder, which reads the last turns, every turn is followed by the end token.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from regard.decoding.prompts import readable
 from regard.formats.directory import Checkpoint
 
 Turn = dict[str, str]  # "role": user, assistant or system; "content"
-TEMPLATE_LIMIT = 2**18  # characters
+TEMPLATE_LIMIT = 2**18  # the most characters of a template
 
 
 def template_of(tokenizer: Tokenizer) -> str | None:
-    """The chat template of a tokenizer's files; of several the one named default."""
+    """Returns the chat template in a tokenizer's files; of several, the one named "default"."""
     if "chat_template.jinja" in tokenizer.files:
         return checked(tokenizer.files["chat_template.jinja"].decode())
     try:
@@ -44,13 +43,13 @@ def template_of(tokenizer: Tokenizer) -> str | None:
 def checked(template: str) -> str:
     if len(template) > TEMPLATE_LIMIT:
         raise FormatError(
-            f"the chat template has {len(template):,} characters; that is no template"
+            f"the chat template has {len(template):,} characters; the most is {TEMPLATE_LIMIT:,}"
         )
     return template
 
 
 def render(template: str, turns: Sequence[Turn], names: dict[str, str]) -> str:
-    """The template in a sandbox; `names` are the special tokens it may use."""
+    """Renders the template in a sandbox; `names` are the special tokens that it may use."""
     try:
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -80,8 +79,8 @@ class Conversation:
 
     loaded: Checkpoint
     options: DecodingOptions
-    plain: bool = False  # leaves a template aside
-    memory: int | None = None  # turns before the newest that a model is shown; None: all that fit
+    plain: bool = False  # True: the template is not used
+    memory: int | None = None  # the earlier turns that the model reads; None: all that fit
     turns: list[Turn] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -93,16 +92,16 @@ class Conversation:
             self.memory = 0
         if self.template is None and not self.prompts.ends():
             raise InputError(
-                "this model has neither a chat template nor an end token, so turns cannot be told "
-                "apart; talk to a model that was trained on dialogue"
+                "this model has neither a chat template nor an end token, so it cannot separate "
+                "turns; choose a model that was trained on dialogue"
             )
 
     def reset(self) -> None:
-        """Forgets everything but a system's words."""
+        """Deletes all turns except those of the system."""
         self.turns = [turn for turn in self.turns if turn["role"] == "system"]
 
     def say(self, text: str) -> Generator[str, None, Generation]:
-        """The answer to a turn, piece by piece; both are remembered."""
+        """Yields the answer to a turn, piece by piece; both turns are stored."""
         self.turns.append({"role": "user", "content": readable(text)})
         try:
             prompt = self.prompt()
@@ -114,7 +113,7 @@ class Conversation:
         return answer
 
     def prompt(self) -> list[int]:
-        """As many of the last turns as fit, with room for the answer."""
+        """Returns as many of the last turns as fit, with room for the answer."""
         limit = getattr(self.prompts.config, "context", None)
         room = None if limit is None else max(limit - self.options.max_new_tokens, limit // 2)
         system = [turn for turn in self.turns if turn["role"] == "system"]
@@ -128,10 +127,10 @@ class Conversation:
             if len(rest) > 1:
                 rest = rest[2:] if len(rest) > 2 else rest[1:]
             elif self.template is None:
-                return ids[-room:]  # the end of a turn that is too long by itself
+                return ids[-room:]  # the end of a single turn that is too long
             else:
                 raise InputError(
-                    f"this turn makes {len(ids):,} tokens, and {room:,} fit beside an answer; "
+                    f"this turn has {len(ids):,} tokens, and only {room:,} fit with an answer; "
                     "shorten it"
                 )
 
@@ -145,7 +144,7 @@ class Conversation:
         return [i for t in turns for i in [*self.words.encode(t["content"], special=False), end]]
 
     def names(self) -> dict[str, Any]:
-        """The special tokens by the names that templates use."""
+        """Returns the special tokens by the names that templates use."""
         special = self.prompts.special
         ids = {} if special is None else {
             "bos_token": special.start, "eos_token": special.end, "pad_token": special.pad,

@@ -1,6 +1,7 @@
-"""`fill`: masked models guess blanks, T5 writes them.
+"""`fill`: masked language models predict blanks, T5 writes them.
 
-A blank is written `[MASK]`, `___`, or as the tokenizer's own mask; for T5 also `<extra_id_0>`.
+A blank is written `[MASK]`, `___`, or as the tokenizer's own mask token; for T5 also
+`<extra_id_0>`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ BLANK = r"\[MASK\]|_{3,}"
 
 @dataclass(frozen=True)
 class FillCandidate:
-    """What a blank may hold. Of T5 the probability is that of all its tokens."""
+    """A candidate for a blank. For T5 the probability is that of all its tokens together."""
 
     text: str
     ids: list[int]
@@ -40,7 +41,7 @@ class FillCandidate:
 
 @dataclass(frozen=True)
 class FilledText:
-    """The text with the best candidates, and for every blank its candidates, the best first."""
+    """The text with the best candidates, and the candidates of every blank, the best first."""
 
     text: str
     blanks: list[list[FillCandidate]]
@@ -55,11 +56,11 @@ def fill(
     max_new_tokens: int = 10,
     batch_size: int = 32,
 ) -> list[FilledText]:
-    """Fills the blanks of a text, or of each of several: a list, one FilledText a text.
+    """Fills the blanks of one text or of several, and returns a list with one FilledText per text.
 
-    Several blanks are filled one after the other, each by its best candidate before the next is
-    guessed: the most `confident` guess first, or from the `left`. With "each" every blank is
-    guessed as if the others stayed blank. T5 writes all of them in one go, each of up to
+    Several blanks are filled one after the other, each with its best candidate before the next is
+    predicted: the most `confident` prediction first, or from the `left`. With "each", every blank
+    is predicted as if the others stayed blank. T5 writes all blanks in one text, each with up to
     `max_new_tokens`.
     """
     if order not in ORDERS:
@@ -92,7 +93,7 @@ def filler_for(
         heads = ", ".join(model.heads) or "none"
         does = f"it has no masked head (its heads: {heads})"
     else:
-        does = "it goes on with a text ('regard generate') and cannot look behind a blank"
+        does = "it continues texts ('regard generate') and cannot see the text after a blank"
     raise InputError(f"this model is a {type(model).__name__}: {does}; {fillers()}")
 
 
@@ -102,7 +103,7 @@ def fillers() -> str:
 
 
 class MaskedFiller:
-    """BERT and Longformer: a masked word is guessed from both sides."""
+    """BERT and Longformer: a masked word is predicted from both sides."""
 
     def __init__(self, loaded: Checkpoint, top_k: int, order: str) -> None:
         self.model, self.top, self.order = loaded.model, top_k, order
@@ -134,7 +135,7 @@ class MaskedFiller:
         ]
 
     def chosen(self, guesses: dict[int, list[FillCandidate]]) -> list[int]:
-        """Which blanks are filled now."""
+        """Returns which blanks are filled now."""
         if self.order == "each" or not guesses:
             return list(guesses)
         return [max(guesses, key=lambda place: guesses[place][0].probability)]
@@ -144,7 +145,7 @@ class MaskedFiller:
         ids: list[int] = self.coder.encode(self.blank.sub(lambda _: mask, text)).ids
         if self.mask not in ids:
             raise InputError(
-                f"there is no blank in {shown(text)}; write one as [MASK], ___ or {mask}"
+                f"the text {shown(text)} has no blank; write one as [MASK], ___ or {mask}"
             )
         limit = getattr(self.model.config, "context", math.inf)
         ids = self.frame(ids)
@@ -156,14 +157,14 @@ class MaskedFiller:
         return ids
 
     def frame(self, ids: list[int]) -> list[int]:
-        """What stands around a text in training, where the tokenizer does not add it."""
+        """Adds the special tokens of training around a text, if the tokenizer does not add them."""
         cls, sep = self.special.cls, self.special.sep
         return ids if cls in ids or cls is None or sep is None else [cls, *ids, sep]
 
     def guess(
         self, tokens: Tensor, attention_mask: Tensor | None, wanted: list[list[int]]
     ) -> list[dict[int, list[FillCandidate]]]:
-        """For each text its candidates for the places asked for."""
+        """Returns for each text the candidates of the wanted positions."""
         index = [(i, place) for i, places in enumerate(wanted) for place in places]
         p = self.model.logits(self.rows(tokens, attention_mask, wanted)).float().softmax(-1)
         best = p.topk(min(self.top, p.size(-1)))
@@ -180,7 +181,7 @@ class MaskedFiller:
     def rows(
         self, tokens: Tensor, attention_mask: Tensor | None, wanted: list[list[int]]
     ) -> Tensor:
-        """The hidden states of the places asked for, one after the other."""
+        """Returns the hidden states at the wanted positions, one after the other."""
         hidden: Tensor = self.model(tokens, attention_mask=attention_mask)
         return torch.cat([hidden[i, places] for i, places in enumerate(wanted)])
 
@@ -189,7 +190,7 @@ class MaskedFiller:
 
 
 class QueryFiller(MaskedFiller):
-    """XLNet: a blank has no content at all; a row that stands in its place asks for it."""
+    """XLNet: a blank has no content; a query row at its position predicts it."""
 
     def __init__(self, loaded: Checkpoint, top_k: int, order: str) -> None:
         super().__init__(loaded, top_k, order)
@@ -211,9 +212,10 @@ class QueryFiller(MaskedFiller):
 
 
 def coder(words: Tokenizer, mask: int) -> tuple[Fast, re.Pattern[str]]:
-    """A tokenizer that takes the mask for one token, and how blanks are written.
+    """Returns a tokenizer that reads the mask as one token, and the pattern of blanks.
 
-    Where a space belongs to the word behind it, the space before a blank belongs to the blank.
+    If a tokenizer attaches a space to the word after it, the space before a blank belongs to the
+    blank.
     """
     fast, name = words.ready, words.tokens([mask])[0]
     known = fast.get_added_tokens_decoder()
@@ -227,7 +229,7 @@ def coder(words: Tokenizer, mask: int) -> tuple[Fast, re.Pattern[str]]:
 
 
 class SpanFiller:
-    """T5: the source has a mark for every blank, and the target says what each stands for."""
+    """T5: the source has a sentinel for every blank, and the target writes the text of each."""
 
     def __init__(self, loaded: Checkpoint, top_k: int, max_new_tokens: int) -> None:
         self.loaded, self.top, self.tokens = loaded, top_k, max_new_tokens
@@ -236,8 +238,8 @@ class SpanFiller:
         self.marks = [] if prompts.special is None else prompts.special.sentinels
         if not self.marks:
             raise InputError(
-                f"this {type(loaded.model).__name__} has no marks for blanks (<extra_id_0>, …) in "
-                f"its tokenizer; {fillers()}"
+                f"the tokenizer of this {type(loaded.model).__name__} has no sentinels for blanks "
+                f"(<extra_id_0>, …); {fillers()}"
             )
 
     def fill(self, texts: list[str]) -> list[FilledText]:
@@ -260,16 +262,17 @@ class SpanFiller:
         return results
 
     def marked(self, text: str) -> tuple[str, int]:
-        """The text with numbered marks, and how many."""
+        """Returns the text with numbered sentinels, and their number."""
         pattern = re.compile(f"{BLANK}|{SENTINEL.pattern}")
         count = len(pattern.findall(text))
         if count == 0:
             raise InputError(
-                f"there is no blank in {shown(text)}; write one as [MASK], ___ or <extra_id_0>"
+                f"the text {shown(text)} has no blank; write one as [MASK], ___ or <extra_id_0>"
             )
         if count > len(self.marks):
             raise InputError(
-                f"the text has {count} blanks, and this model knows {len(self.marks)} marks"
+                f"the text has {count} blanks, and this model has only {len(self.marks)} marks "
+                "(sentinels) for them; use fewer blanks"
             )
         numbers = iter(range(count))
         return pattern.sub(lambda _: f"<extra_id_{next(numbers)}>", text), count
@@ -287,7 +290,7 @@ class SpanFiller:
         return FilledText(re.sub(r" +", " ", text), blanks)
 
     def span(self, generation: Generation, mark: int) -> FillCandidate:
-        """What was written for one mark, up to the next; nothing if it was left out."""
+        """Returns what was written for one sentinel, up to the next; nothing if it was left out."""
         if mark not in generation.ids:
             return FillCandidate("", [], 0.0)
         start = generation.ids.index(mark) + 1

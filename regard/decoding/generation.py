@@ -21,12 +21,12 @@ from regard.formats.directory import Checkpoint
 
 @dataclass(frozen=True)
 class Generation:
-    """A continuation of a prompt (or what a decoder made of a source)."""
+    """A continuation of a prompt (or the target that a decoder wrote for a source)."""
 
-    text: str | None  # up to the end or a stop word; None for a model without tokenizer
-    ids: list[int]  # all new tokens, the end token or those of a stop word among them
-    logprobs: list[float]  # of each of them under the model itself, whatever was done to its scores
-    score: float  # their sum; of beams divided by the penalty of the length
+    text: str | None  # up to the end or a stop word; None for a model without a tokenizer
+    ids: list[int]  # all new tokens, including the end token or those of a stop word
+    logprobs: list[float]  # of each token under the model itself, before any processor
+    score: float  # the sum of the logprobs; for beams divided by the length penalty
     reason: str  # why it ended: "end", "stop" (a stop word) or "length"
 
     @property
@@ -37,14 +37,14 @@ class Generation:
 def generate(
     loaded: Checkpoint, prompts: Prompt | Sequence[Prompt], **options: Any
 ) -> list[list[Generation]]:
-    """For each prompt its samples, or its best beams. `DecodingOptions` names every choice.
+    """Returns for each prompt its samples, or its best beams. `DecodingOptions` names every option.
 
     >>> generate(loaded, "Once upon a time", max_new_tokens=50, top_p=0.9, seed=1)[0][0].text
     """
     chosen = DecodingOptions.of(options)
     decoder = Decoder(loaded, chosen)
     ids = [decoder.prompts.encode(prompt, chosen.truncate) for prompt in listed(prompts)]
-    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))  # little padding
+    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))  # batches need little padding
     results: list[list[Generation]] = [[] for _ in ids]
     with decoder.ready():
         for at in range(0, len(order), chosen.batch_size):
@@ -56,33 +56,31 @@ def generate(
 
 
 def stream(loaded: Checkpoint, prompt: Prompt, **options: Any) -> Generator[str, None, Generation]:
-    """Pieces of text as they become certain, never half a character; joined, they are what
-    `generate` gives. The Generation is the value of the generator (`yield from`).
-    """
+    """Yields pieces of text as soon as they are certain, never half a character; joined, they are
+    the text of `generate`. The Generation is the return value of the generator (`yield from`)."""
     chosen = DecodingOptions.of(options)
     if chosen.num_beams > 1 or chosen.num_samples > 1:
         raise ConfigError(
-            "one text can be streamed, not several; leave out num_beams and num_samples, or use "
-            "generate"
+            "only one text can be streamed; leave out num_beams and num_samples, or use generate"
         )
     decoder = Decoder(loaded, chosen)
-    decoder.prompts.words()  # a stream is text: refused here without a tokenizer
+    decoder.prompts.words()  # refuses a model without a tokenizer
     return decoder.stream(decoder.prompts.encode(prompt, chosen.truncate), chosen.first)
 
 
 def listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """A single prompt as a list of one; a list of ids is one prompt."""
+    """Returns a single prompt as a list of one; a list of ids is one prompt."""
     if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int)):
         return [prompts]  # type: ignore[list-item]
     return list(prompts)  # type: ignore[arg-type]
 
 
 class Decoder:
-    """One model with one way of decoding."""
+    """One model with one set of decoding options."""
 
     def __init__(self, loaded: Checkpoint, options: DecodingOptions) -> None:
         self.model, self.options = loaded.model, options
-        reader_for(self.model)  # refuses what cannot generate before anything else is asked
+        reader_for(self.model)  # refuses a model that cannot generate, before other checks
         self.prompts = Prompts(loaded)
         self.ends = list(self.prompts.ends() if options.eos_ids is None else options.eos_ids)
         banned = list(self.prompts.banned() if options.banned is None else options.banned)
@@ -94,7 +92,7 @@ class Decoder:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Without dropout, and in the precision asked for."""
+        """Switches dropout off and sets the requested precision inside the context."""
         bf16 = self.options.precision == "bf16"
         kind = self.model.device.type
         autocast = torch.autocast(kind, torch.bfloat16) if bf16 else nullcontext()
@@ -105,27 +103,27 @@ class Decoder:
         if self.options.num_beams > 1:
             return self.search(prompts)
         samples = self.options.num_samples
-        walk = self.walk(prompts, numbers)
+        loop = self.loop(prompts, numbers)
         before = [prompt for prompt in prompts for _ in range(samples)]
-        voices = [self.voice(prompt) for prompt in before] if self.options.stop else []
+        streamers = [self.streamer(prompt) for prompt in before] if self.options.stop else []
         ids: list[list[int]] = [[] for _ in before]
         logprobs: list[list[float]] = [[] for _ in before]
-        for drawn in walk.steps():
+        for drawn in loop.steps():
             for number, token, logprob in drawn:
                 ids[number].append(token)
                 logprobs[number].append(logprob)
-                if voices and token not in walk.ends:
-                    voices[number].add(token)
-                    if voices[number].over:
-                        walk.close(number)
+                if streamers and token not in loop.ends:
+                    streamers[number].add(token)
+                    if streamers[number].over:
+                        loop.close(number)
         generations = [
-            self.generation(*each, voices[i] if voices else None)
+            self.generation(*each, streamers[i] if streamers else None)
             for i, each in enumerate(zip(before, ids, logprobs, strict=True))
         ]
         return [generations[i : i + samples] for i in range(0, len(generations), samples)]
 
-    def walk(self, prompts: list[list[int]], numbers: list[int]) -> DecodingLoop:
-        """Every prompt read, `num_samples` sequences of each about to begin."""
+    def loop(self, prompts: list[list[int]], numbers: list[int]) -> DecodingLoop:
+        """Reads every prompt and returns a loop with `num_samples` sequences for each."""
         options, samples = self.options, self.options.num_samples
         with torch.inference_mode():
             reader: DecodeState = reader_for(self.model)
@@ -156,7 +154,7 @@ class Decoder:
         )
 
         def stops(number: int, tokens: list[int]) -> bool:
-            return self.said(prompts[number], tokens).over
+            return self.streamed(prompts[number], tokens).over
 
         with torch.inference_mode():
             reader = reader_for(self.model)
@@ -172,53 +170,53 @@ class Decoder:
         text = self.generation(prompt, hypothesis.tokens, hypothesis.logprobs)
         return Generation(text.text, text.ids, text.logprobs, hypothesis.score, text.reason)
 
-    def voice(self, prompt: list[int]) -> TextStreamer:
+    def streamer(self, prompt: list[int]) -> TextStreamer:
         before = [] if self.prompts.pair else prompt
         return TextStreamer(self.prompts.words(), before, self.options.stop)
 
-    def said(self, prompt: list[int], ids: list[int]) -> TextStreamer:
-        """The text of all these tokens, up to an end token or a stop word."""
-        voice = self.voice(prompt)
-        voice.add(*(ids[:-1] if ids and ids[-1] in self.ends else ids))
-        voice.finish()
-        return voice
+    def streamed(self, prompt: list[int], ids: list[int]) -> TextStreamer:
+        """Returns the text of these tokens, up to an end token or a stop word."""
+        streamer = self.streamer(prompt)
+        streamer.add(*(ids[:-1] if ids and ids[-1] in self.ends else ids))
+        streamer.finish()
+        return streamer
 
     def generation(
         self,
         prompt: list[int],
         ids: list[int],
         logprobs: list[float],
-        voice: TextStreamer | None = None,
+        streamer: TextStreamer | None = None,
     ) -> Generation:
         ended = bool(ids) and ids[-1] in self.ends
         text = None
-        if voice is None and self.prompts.special is not None:
-            voice = self.said(prompt, ids)
-        if voice is not None:
-            voice.finish()
-            text = voice.text
-        reason = "end" if ended else "stop" if voice is not None and voice.over else "length"
+        if streamer is None and self.prompts.special is not None:
+            streamer = self.streamed(prompt, ids)
+        if streamer is not None:
+            streamer.finish()
+            text = streamer.text
+        reason = "end" if ended else "stop" if streamer is not None and streamer.over else "length"
         return Generation(text, ids, logprobs, sum(logprobs), reason)
 
     def stream(self, prompt: list[int], number: int) -> Generator[str, None, Generation]:
         with self.ready():
-            walk = self.walk([prompt], [number])
-        steps, voice = walk.steps(), self.voice(prompt)
+            loop = self.loop([prompt], [number])
+        steps, streamer = loop.steps(), self.streamer(prompt)
         ids: list[int] = []
         logprobs: list[float] = []
         while True:
-            with self.ready():  # only while the model works: between two pieces others may
+            with self.ready():  # only for this step: between two steps the caller may use the model
                 drawn = next(steps, None)
             if drawn is None:
                 break
             ids.append(drawn[0].token)
             logprobs.append(drawn[0].logprob)
-            if drawn[0].token in walk.ends:
+            if drawn[0].token in loop.ends:
                 continue
-            if piece := voice.add(drawn[0].token):
+            if piece := streamer.add(drawn[0].token):
                 yield piece
-            if voice.over:
+            if streamer.over:
                 break
-        if rest := voice.finish():
+        if rest := streamer.finish():
             yield rest
-        return self.generation(prompt, ids, logprobs, voice)
+        return self.generation(prompt, ids, logprobs, streamer)

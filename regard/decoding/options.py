@@ -1,4 +1,4 @@
-"""How to decode: every choice with its default, checked before any work."""
+"""The options of decoding with their defaults; they are checked before any work."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ OF_BEAMS = ("length_penalty", "length_penalty_form", "beam_stopping")
 
 @dataclass(frozen=True)
 class DecodingOptions:
-    """Greedy unless something asks for a draw (temperature, top_k, top_p, typical_p, num_samples)
-    or for beams.
-    """
+    """Decoding is greedy unless an option asks for sampling (temperature, top_k, top_p, typical_p,
+    num_samples) or for beams."""
 
     max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 100
     min_new_tokens: Annotated[
-        int, Option("Write at least N new tokens.", "--min-new-tokens", "N")
+        int, Option("Generate at least N new tokens.", "--min-new-tokens", "N")
     ] = 0
     temperature: Annotated[
         float | None,
-        Option("Sample: below 1 likely tokens get likelier; 0 takes the likeliest.", metavar="T"),
+        Option("Sample; below 1 likely tokens become likelier, and 0 is greedy.", metavar="T"),
     ] = None
     top_k: Annotated[int | None, Option("Sample among the K likeliest tokens.", metavar="K")] = None
     top_p: Annotated[
-        float | None, Option("Sample among the fewest tokens that reach P.", metavar="P")
+        float | None,
+        Option("Sample among the fewest tokens whose probabilities reach P.", metavar="P"),
     ] = None
     typical_p: Annotated[
         float | None,
-        Option("Sample among the typical tokens that reach P.", "--typical-p", "P"),
+        Option("Sample among the typical tokens whose probabilities reach P.", "--typical-p", "P"),
     ] = None
     repetition_penalty: Annotated[
         float | None,
-        Option("Penalty of tokens that were there before; 1: none.", "--repetition-penalty", "X"),
+        Option("Penalize tokens that occurred before; 1: no penalty.", "--repetition-penalty", "X"),
     ] = None
     no_repeat_ngram_size: Annotated[
         int | None,
-        Option("No N tokens in a row come twice.", "--no-repeat-ngram-size", "N"),
+        Option("Never generate the same N tokens in a row twice.", "--no-repeat-ngram-size", "N"),
     ] = None
-    banned: Sequence[int] | None = None  # ids never chosen; None: padding and mask
+    banned: Sequence[int] | None = None  # ids that are never chosen; None: padding and mask
     stop: Annotated[
         Sequence[str],
-        Option("A word that ends the text, and is cut off (\\n: a line break); may be repeated.",
+        Option("End the text before this word (\\n is a line break); may be repeated.",
                metavar="WORD"),
     ] = ()  # fmt: skip
     eos_ids: Sequence[int] | None = None  # ids that end a text; None: the model's own
@@ -61,24 +61,24 @@ class DecodingOptions:
     num_samples: Annotated[int, Option("Sample N texts for each prompt.", "--num-samples", "N")] = 1
     num_beams: Annotated[int, NUM_BEAMS] = 1
     num_return_sequences: Annotated[
-        int, Option("Show the N best texts of the beams.", "--num-return-sequences", "N")
+        int, Option("Return the N best texts of the beams.", "--num-return-sequences", "N")
     ] = 1
     length_penalty_form: Annotated[
         Literal["paper", "common"],
-        Option("Of length n: paper is ((5+n)/6)^penalty, common is n^penalty.",
+        Option("How a length n is penalized: paper is ((5+n)/6)^penalty, common is n^penalty.",
                "--length-penalty-form", "NAME"),
     ] = "paper"  # fmt: skip
     length_penalty: Annotated[
-        float, Option("How much beams prefer long texts.", "--length-penalty", "X")
+        float, Option("Higher values make beams prefer longer texts.", "--length-penalty", "X")
     ] = 0.6
     beam_stopping: Annotated[
         Literal["certain", "estimate", "full"],
-        Option("When a search with beams is done.", "--beam-stopping"),
+        Option("The rule that ends a beam search.", "--beam-stopping"),
     ] = "certain"  # see beam.py
     truncate: Annotated[bool, Option("Cut off the beginning of a prompt that is too long.")] = False
-    precision: str = "own"  # "bf16": autocast; a model loaded in bf16 is faster still
+    precision: str = "own"  # "bf16": autocast; a model that is loaded in bf16 is even faster
     batch_size: Annotated[int, TEXTS_AT_ONCE] = 32
-    first: int = 0  # number of the first prompt: draws depend on (seed, number, sample, step)
+    first: int = 0  # the number of the first prompt: draws depend on (seed, number, sample, step)
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> Self:
@@ -90,15 +90,15 @@ class DecodingOptions:
             value = getattr(options, name)
             if options.num_beams == 1 and value != getattr(cls, name):
                 raise ConfigError(
-                    f"{name} is {value}, which only matters to beams; leave it out, or ask "
-                    "for 2 beams or more"
+                    f"{name} is {value}, which only beam search uses; leave it out, or set "
+                    "num_beams to 2 or more"
                 )
         return options
 
     def check(self) -> None:
         limits: list[tuple[str, float, float, str]] = [
             ("max_new_tokens", 1, math.inf, "at least 1"),
-            ("min_new_tokens", 0, self.max_new_tokens, "from 0 to the number of tokens"),
+            ("min_new_tokens", 0, self.max_new_tokens, "from 0 to max_new_tokens"),
             ("temperature", 0, math.inf, "0 (greedy) or more"),
             ("top_k", 1, math.inf, "at least 1"),
             ("no_repeat_ngram_size", 1, math.inf, "at least 1"),
@@ -108,7 +108,7 @@ class DecodingOptions:
                 "num_return_sequences",
                 1,
                 self.num_beams,
-                "from 1 to the number of beams (num_samples draws several)",
+                "from 1 to num_beams (num_samples draws several texts)",
             ),
             ("batch_size", 1, math.inf, "at least 1"),
             ("first", 0, math.inf, "0 or more"),
@@ -132,7 +132,7 @@ class DecodingOptions:
             if getattr(self, name) not in known:
                 raise UnknownName(name, str(getattr(self, name)), known)
         if "" in self.stop:
-            raise ConfigError("a stop word is empty; it would end every text at once")
+            raise ConfigError("a stop word is empty and would end every text; leave it out")
         if self.num_beams > 1 and self.draws:
             raise ConfigError(
                 f"num_beams is {self.num_beams}, and beams search for the likeliest text instead "
@@ -148,7 +148,7 @@ class DecodingOptions:
         return self.num_samples > 1 or any(value is not None for value in choices)
 
     def processors(self, ends: Sequence[int], banned: Sequence[int]) -> Processor | None:
-        """In the order of transformers' generate; None if nothing is to be done."""
+        """Returns the processors in the order of transformers' generate; None if there are none."""
         from regard.decoding import processors as change
 
         chosen: list[Processor] = []

@@ -1,4 +1,4 @@
-"""From tokens to text as it grows: whole characters only, and stop words across tokens."""
+"""Turns growing tokens into text: only whole characters, and stop words across tokens."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Sequence
 
 from regard.data.tokenizer import Tokenizer
 
-BROKEN = "\ufffd"  # what a decoder shows of a character of which bytes are missing
-BYTES = 3  # of a character that may be waiting for its last one
-CONTEXT = 8  # tokens before the new ones that decide how these are written
-WINDOW = 32  # tokens decoded again at each step
+BROKEN = "\ufffd"  # the text of a character with missing bytes
+BYTES = 3  # the most bytes of an incomplete character
+CONTEXT = 8  # the tokens before the new ones that can change their text
+WINDOW = 32  # the most tokens that are decoded again at each step
 
 
 class TokenStream:
-    """Text of one token after the other, as part of a text that begins with `before`.
+    """The text of one token after the other, as part of a text that begins with `before`.
 
-    A token's text depends on its neighbors (a space, a mark for the middle of a word, the bytes of
-    a character), so a window of tokens is decoded, and what is new in it is given. A character of
-    several tokens comes when it is complete.
+    The text of a token depends on its neighbors (a space, a mark for the middle of a word, the
+    bytes of a character), so a window of tokens is decoded, and its new text is returned. A
+    character of several tokens is returned when it is complete.
     """
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
         self.tokenizer = tokenizer
         self.window = list(before)
         text = self.decode()
-        self.said = len(text)  # characters of the window's text that have been given
+        self.said = len(text)  # the characters of the window's text that were returned
         self.shorten(text, CONTEXT)
 
     def decode(self) -> str:
         return self.tokenizer.decode(self.window)
 
     def add(self, *tokens: int) -> str:
-        """What has become certain by these tokens; of one often a word, sometimes nothing."""
+        """Returns the text that these tokens make certain: often a word, sometimes nothing."""
         self.window += tokens
         text = self.decode()
         waiting = len(text) - len(text.rstrip(BROKEN))
@@ -42,13 +42,13 @@ class TokenStream:
         return piece
 
     def finish(self) -> str:
-        """What was still waiting; broken characters now stay so."""
+        """Returns the text that was still waiting; incomplete characters now stay incomplete."""
         text = self.decode()
         piece, self.said = text[self.said :], max(self.said, len(text))
         return piece
 
     def shorten(self, text: str, count: int) -> None:
-        """Forgets all but the last tokens, where these alone read as they did in the window."""
+        """Drops all but the last tokens, if these alone are decoded as they were in the window."""
         if len(self.window) <= count or self.said < len(text):
             return
         short = self.tokenizer.decode(self.window[-count:])
@@ -57,13 +57,13 @@ class TokenStream:
 
 
 class StopWords:
-    """Passes text on until a stop word; what may be the beginning of one waits."""
+    """Passes text on until a stop word; text that may be the beginning of one is held back."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words, self.waiting, self.over = tuple(words), "", False
 
     def add(self, piece: str) -> str:
-        """The text that certainly comes before any stop word; `over` says that one was there."""
+        """Returns the text that is certainly before any stop word; `over` is True after one."""
         text = self.waiting + piece
         places = [at for word in self.words if (at := text.find(word)) >= 0]
         if places:
@@ -104,7 +104,7 @@ class TextStreamer:
         return self.say(self.stops.add(self.pieces.add(*tokens)))
 
     def finish(self) -> str:
-        """The rest; a stop word may still hide in it."""
+        """Returns the rest; it may still contain a stop word."""
         if self.over:
             return ""
         rest = self.stops.add(self.pieces.finish())

@@ -1,8 +1,8 @@
-"""What may be done to the scores of the next token before one is chosen.
+"""Changes the scores of the next token before one is chosen.
 
-Each processor is a function of the scores [B, V] (logits, or in a beam search log-probabilities)
-and of the past. It gives new scores and leaves the old ones as they are. A forbidden token has the
-score -inf. Ties are never broken here: what is as likely as the last one kept is kept too.
+Each processor is a function of the scores [B, V] (logits, or log-probabilities in a beam search)
+and of the tokens so far. It returns new scores and does not change the old ones. A forbidden token
+has the score -inf. Ties are never broken here: a token as likely as the last kept one is kept, too.
 """
 
 from __future__ import annotations
@@ -14,29 +14,28 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-SHORTLIST = 512, 8192  # a nucleus is looked for among so many before all are sorted
+SHORTLIST = 512, 8192  # top_p sorts this many tokens first, and all tokens last
 
 
 class DecodedSoFar(NamedTuple):
-    """What has been read so far: prompt (or a decoder's start token) and continuation."""
+    """The tokens so far: the prompt (or a decoder's start token) and the continuation."""
 
     tokens: Tensor  # [B, T]
-    attention_mask: (
-        Tensor | None
-    )  # [B, T], False at padding, which is never in the last column; None: all
-    new: int  # how many of them are not of the prompt
+    # [B, T]: False at padding, which is never in the last column; None: no padding
+    attention_mask: Tensor | None
+    new: int  # how many of the tokens come after the prompt
 
 
 Processor = Callable[[Tensor, DecodedSoFar], Tensor]
 
 
 def temperature(value: float) -> Processor:
-    """Below 1 the likely becomes likelier."""
+    """Divides the scores; below 1, likely tokens become likelier."""
     return lambda scores, past: scores / value
 
 
 def top_k(count: int) -> Processor:
-    """The `count` most likely tokens (Fan et al. 2018)."""
+    """Keeps the `count` most likely tokens (Fan et al. 2018)."""
 
     def keep(scores: Tensor, past: DecodedSoFar) -> Tensor:
         least = scores.topk(min(count, scores.size(-1))).values[..., -1, None]
@@ -46,10 +45,10 @@ def top_k(count: int) -> Processor:
 
 
 def top_p(mass: float, among: int = SHORTLIST[0]) -> Processor:
-    """The fewest tokens that together reach `mass` (Holtzman et al. 2019).
+    """Keeps the fewest tokens that together reach `mass` (Holtzman et al. 2019).
 
-    The token that crosses the mass is kept, as in the paper; GPT-2's released code leaves it out.
-    They are first looked for `among` so many.
+    The token that crosses the mass is kept, as in the paper; GPT-2's released code drops it. The
+    search first sorts only the best `among` tokens.
     """
 
     def keep(scores: Tensor, past: DecodedSoFar) -> Tensor:
@@ -67,7 +66,7 @@ def top_p(mass: float, among: int = SHORTLIST[0]) -> Processor:
 
 
 def typical(mass: float) -> Processor:
-    """The tokens whose surprisal is nearest to the entropy, up to `mass` (Meister et al. 2022)."""
+    """Keeps tokens with surprisal nearest to the entropy, up to `mass` (Meister et al. 2022)."""
 
     def keep(scores: Tensor, past: DecodedSoFar) -> Tensor:
         log_p = scores.log_softmax(-1)
@@ -83,9 +82,8 @@ def typical(mass: float) -> Processor:
 
 
 def repetition(penalty: float) -> Processor:
-    """Scores of tokens seen before are divided (if negative, multiplied) by the penalty (CTRL:
-    Keskar et al. 2019).
-    """
+    """Divides the scores of tokens seen before by the penalty (multiplies if negative; CTRL: Keskar
+    et al. 2019)."""
 
     def punish(scores: Tensor, past: DecodedSoFar) -> Tensor:
         tokens = past.tokens
@@ -99,7 +97,7 @@ def repetition(penalty: float) -> Processor:
 
 
 def no_repeat(size: int) -> Processor:
-    """No `size` tokens in a row that have stood there before (Paulus et al. 2017)."""
+    """Forbids every sequence of `size` tokens that has occurred before (Paulus et al. 2017)."""
 
     def forbid(scores: Tensor, past: DecodedSoFar) -> Tensor:
         tokens, length = past.tokens, past.tokens.size(1)
@@ -118,7 +116,7 @@ def no_repeat(size: int) -> Processor:
 
 
 def at_least(count: int, ends: Sequence[int]) -> Processor:
-    """No end before `count` new tokens."""
+    """Forbids end tokens before `count` new tokens."""
     listed = list(ends)
 
     def forbid(scores: Tensor, past: DecodedSoFar) -> Tensor:
@@ -139,7 +137,7 @@ def without(scores: Tensor, ids: list[int]) -> Tensor:
 
 
 def chain(processors: Sequence[Processor]) -> Processor:
-    """One after the other."""
+    """Applies processors one after the other."""
 
     def apply(scores: Tensor, past: DecodedSoFar) -> Tensor:
         for processor in processors:

@@ -1,4 +1,4 @@
-"""What a model is given: prompts as ids, and which ids begin, end or must never be chosen."""
+"""Prompts as ids, and the ids that begin a text, end it, or must never be chosen."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from regard.data.special_tokens import special_of
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import Checkpoint
 
-Prompt = str | Sequence[int]  # a text, or its ids as they are
+Prompt = str | Sequence[int]  # a text, or its ids
 
 
 class Prompts:
-    """How texts go into one model."""
+    """Encodes texts for one model."""
 
     def __init__(self, loaded: Checkpoint) -> None:
         self.model, self.config = loaded.model, loaded.model.config
@@ -26,18 +26,18 @@ class Prompts:
             self.special = special_of(self.tokenizer, str(loaded.path or "this model"))
 
     def words(self) -> Tokenizer:
-        """The tokenizer, where one is needed."""
+        """Returns the tokenizer, or refuses a model without one."""
         if self.tokenizer is None:
             raise InputError(
                 "this model has no tokenizer; put tokenizer.json into its directory, or give ids "
                 "instead of a text"
             )
         if self.tokenizer.fast is None:
-            self.tokenizer.encode("")  # says which file is missing
+            self.tokenizer.encode("")  # raises an error that names the missing file
         return self.tokenizer
 
     def ends(self) -> list[int]:
-        """The ids after which a text is over."""
+        """Returns the ids that end a text."""
         if self.pair:
             return [self.config.eos_id]
         if self.special is not None:
@@ -46,7 +46,7 @@ class Prompts:
         return [i for i in (named if isinstance(named, list) else [named]) if self.known(i)]
 
     def banned(self) -> list[int]:
-        """Padding and mask, which no text contains."""
+        """Returns the ids of padding and mask, which no text contains."""
         ids: list[Any] = [self.config.pad_id] if hasattr(self.config, "pad_id") else []
         if self.special is not None:
             ids += [self.special.pad, self.special.mask]
@@ -59,17 +59,17 @@ class Prompts:
         for token in ids:
             if not self.known(token):
                 raise InputError(
-                    f"{name} holds {token!r}, which is no id of this model's "
-                    f"{self.config.vocab_size:,} tokens"
+                    f"{name} holds {token!r}, which is not an id of this model; ids go from 0 to "
+                    f"{self.config.vocab_size - 1}"
                 )
 
     def start(self) -> int | None:
-        """What stands before the first word of a text: as in a corpus, the end of another."""
+        """Returns the token before a text's first word: as in a corpus, the end of another text."""
         first: Any = self.source.get("bos_token_id") if self.special is None else None
         return first if self.known(first) else next(iter(self.ends()), None)
 
     def encode(self, prompt: Prompt, truncate: bool = False) -> list[int]:
-        """Ids of a prompt that the model can take; a source ends with the end token."""
+        """Returns the ids of a prompt that the model can read; a source ends with the end token."""
         if isinstance(prompt, str):
             ids = self.words().encode(readable(prompt), special=self.pair)
             if self.pair and ids[-1:] != [self.config.eos_id]:
@@ -77,7 +77,7 @@ class Prompts:
         else:
             ids = list(prompt)
             if not all(isinstance(i, int) for i in ids):
-                raise InputError(f"a prompt is {prompt!r}; it must be a text or a list of ids")
+                raise InputError(f"the prompt is {prompt!r}; it must be a text or a list of ids")
         if not ids:
             start = self.start()
             if start is None:
@@ -98,7 +98,7 @@ class Prompts:
 
 
 def readable(text: str) -> str:
-    """A text that can be written down; a command line may hold bytes that cannot."""
+    """Returns the text if it is valid Unicode; a command line may hold invalid bytes."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

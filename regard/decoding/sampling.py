@@ -1,4 +1,4 @@
-"""Greedy decoding and sampling: one token a row and step, until all rows have ended."""
+"""Greedy decoding and sampling: one token per row and step, until all rows have ended."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from regard.core.seeding import keyed
 from regard.decoding.decode_state import DecodeState
 from regard.decoding.processors import Processor
 
-BLOCK = 256  # draws of one sequence that are made at a time
+BLOCK = 256  # the random numbers of one sequence that are drawn at a time
 
 
 class Pick(Protocol):
     def __call__(self, scores: Tensor, numbers: Sequence[int], step: int) -> Tensor:
-        """Scores [B, V] of the sequences with these numbers -> a token of each."""
+        """Chooses one token for each of the sequences `numbers` from their scores [B, V]."""
 
 
 class SampledToken(NamedTuple):
@@ -35,23 +35,23 @@ def greedy(scores: Tensor, numbers: Sequence[int], step: int) -> Tensor:
 
 
 class Sampler:
-    """Every draw is a function of (seed, prompt, sample, step), whatever else is in the batch."""
+    """Samples tokens; a draw is a function of (seed, prompt, sample, step), whatever the batch."""
 
     def __init__(self, seed: int, keys: Sequence[tuple[int, int]]) -> None:
-        self.seed, self.keys = seed, keys  # of each sequence: its prompt and its sample
+        self.seed, self.keys = seed, keys  # for each sequence the numbers of its prompt and sample
         self.blocks: dict[int, np.ndarray] = {}
 
     def __call__(self, scores: Tensor, numbers: Sequence[int], step: int) -> Tensor:
         at = torch.tensor([self.number(n, step) for n in numbers], dtype=torch.float64)
         device = scores.device
-        scores = scores.cpu() if device.type == "mps" else scores  # which has no float64
+        scores = scores.cpu() if device.type == "mps" else scores  # MPS has no float64
         reached = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
         total = reached[:, -1:]
         point = torch.minimum(at.to(scores.device)[:, None] * total, total.nextafter(total * 0))
         return torch.searchsorted(reached, point, right=True)[:, 0].to(device)
 
     def number(self, sequence: int, step: int) -> float:
-        """Uniform from 0 to 1, of this sequence and step."""
+        """Returns a uniform number from 0 to 1 for this sequence and step."""
         block, at = divmod(step, BLOCK)
         if at == 0 or sequence not in self.blocks:
             dice = keyed(self.seed, "decoding", *self.keys[sequence], block)
@@ -60,7 +60,7 @@ class Sampler:
 
 
 class DecodingLoop:
-    """Goes on with every sequence that is open; the others leave when half of the rows are idle."""
+    """Continues every open sequence; closed ones are removed when half of the rows are idle."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class DecodingLoop:
         self.open = set(self.numbers)
 
     def close(self, number: int) -> None:
-        """This sequence has ended; the last token drawn was its last."""
+        """Ends this sequence; the last token drawn was its last."""
         self.open.discard(number)
 
     @torch.inference_mode()
     def steps(self) -> Iterator[list[SampledToken]]:
-        """What was drawn at each step. An end token closes its sequence."""
+        """Yields the tokens of each step. An end token closes its sequence."""
         for step in range(self.limit):
             tokens, logprobs = self.choose(step)
             drawn = [
@@ -112,7 +112,7 @@ class DecodingLoop:
         return tokens, logit - logits.logsumexp(-1)
 
     def leave(self, tokens: Tensor) -> Tensor:
-        """Closed sequences give up their rows."""
+        """Removes the rows of closed sequences."""
         rows = [i for i, number in enumerate(self.numbers) if number in self.open]
         self.numbers = [self.numbers[i] for i in rows]
         staying = torch.tensor(rows, device=tokens.device)
@@ -122,5 +122,6 @@ class DecodingLoop:
 
 def forbidden() -> InputError:
     return InputError(
-        "every token is forbidden; let more pass: fewer banned ids, a larger no_repeat, no minimum"
+        "every token is forbidden; use fewer banned ids, a larger no_repeat_ngram_size, or no "
+        "min_new_tokens"
     )

@@ -1,6 +1,5 @@
-"""Model directories. What is opened of one is plain data, a `Checkpoint`; importing this package
-imports no torch.
-"""
+"""Reads and writes model directories. An opened directory is plain data, a `Checkpoint`; importing
+this package imports no torch."""
 
 from __future__ import annotations
 
@@ -13,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from regard.data.tokenizer import Tokenizer
 
-BESIDE = ("task.json", "crf.safetensors", "knowledge.tsv")  # learned, beside the weights
+BESIDE = ("task.json", "crf.safetensors", "knowledge.tsv")  # other learned files of a directory
 
 
 @dataclass
 class Checkpoint:
-    """An opened model directory: the model and what belongs to it."""
+    """An opened model directory: the model, its tokenizer and its config.json."""
 
     model: Any
     tokenizer: Tokenizer | None = None
-    source: dict[str, Any] = field(default_factory=dict)  # config.json as it was
+    source: dict[str, Any] = field(default_factory=dict)  # config.json as it was read
     path: Path | None = None
 
     @property
@@ -30,9 +29,7 @@ class Checkpoint:
         return self.model.config
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes a directory that `transformers` opens unchanged wherever it has a class for the
-        model.
-        """
+        """Writes a directory that `transformers` can open, if it has a class for the model."""
         from regard.formats.directory import save
 
         directory = save(self.model, path, self.tokenizer, self.source)

@@ -1,4 +1,4 @@
-"""BERT as published."""
+"""BERT's published tensor names and config fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from regard.models.output import Heads
 
 
 def block(prefix: str) -> list[TensorName]:
-    """A layer of BERT; Longformer's is the same around its attention."""
+    """Returns the names of a layer of BERT; Longformer's differs only in its attention."""
     ours, theirs = "blocks.{i}", prefix + "encoder.layer.{i}"
     return [
         *both(f"{ours}.attention.norm", f"{theirs}.attention.output.LayerNorm"),

@@ -1,7 +1,7 @@
-"""Model directories: opened, described and written. The native format is that of Hugging Face.
+"""Opens, describes and writes model directories. The native format is that of Hugging Face.
 
-Nothing in a directory is executed, nothing is fetched unless asked, and a directory is either
-written whole or not at all.
+No code of a directory is executed, nothing is downloaded without being asked for, and a directory
+is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from regard.models import FAMILIES
 from regard.models.base import Model
 from regard.models.output import Heads
 
-CONFIG_LIMIT = 2**24  # bytes of a config.json that are still believable
+CONFIG_LIMIT = 2**24  # the most bytes of a config.json
 
 
 def load(
@@ -47,10 +47,10 @@ def load(
     heads: Heads | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Checkpoint:
-    """Opens a model directory, or a name of the hub that is on this machine (`download` fetches
-    it).
+    """Opens a model directory, or a name of the Hugging Face Hub that is on this machine (with
+    `download` it is downloaded).
 
-    `heads` asks for other heads than the directory holds; those it lacks start at random.
+    `heads` asks for other heads than the directory holds; missing heads are initialized at random.
     """
     directory = locate(path, download)
     config_json = read_config(directory)
@@ -59,11 +59,11 @@ def load(
     wanted = heads_of(format_, config_json) if heads is None else known_heads(format_, heads)
     weights = FormatWeights.open(directory, format_)
     if weights.apart == ["lm_head.weight"] and hasattr(config, "tied"):
-        config = config.replace(tied=False)  # transformers 5 says otherwise, and unties by the file
+        config = config.replace(tied=False)  # transformers 5 also unties by the file's tensors
     elif weights.apart:
         raise FormatError(
             f"{weights.apart[0]} differs from {format_.same[weights.apart[0]]}; "
-            f"a {format_.type} in which they are not the same is not supported"
+            f"a {format_.type} is supported only if they are equal"
         )
     model = empty(format_, config, wanted, extensions_of(config_json))
     values = collect(
@@ -71,9 +71,9 @@ def load(
     )
     materialize(model, values, dtype)
     left = [key for key in weights.unread() if not format_.is_ignored(key)]
-    if left and heads is None:  # whoever asks for other heads leaves those that were there
+    if left and heads is None:  # a caller that asks for other heads drops the existing ones
         warnings.warn(
-            f"{directory.name}: {len(left)} tensors were not used, among them {left[0]}",
+            f"{directory.name}: {len(left)} tensors were not used; the first is {left[0]}",
             stacklevel=2,
         )
     return Checkpoint(model.eval(), Tokenizer.open(directory), config_json, directory)
@@ -86,7 +86,7 @@ def collect(
     dtype: torch.dtype,
     optional: bool,
 ) -> dict[str, Tensor]:
-    """Our tensors by name, each checked against the shape the configuration asks for."""
+    """Returns our tensors by name, each checked against the shape of the configuration."""
     state = model.state_dict()
     shapes = {k: tuple(v.shape) for k, v in state.items()}
     values, missing = {}, []
@@ -100,12 +100,12 @@ def collect(
         wanted = expected(entry, shapes)
         other = any(parts[key].shape != shape for key, shape in wanted.items())
         if other and optional and entry.ours.startswith("heads."):
-            continue  # a head of other classes: it starts at random
+            continue  # a head with another number of classes is initialized at random
         for key, shape in wanted.items():
             if parts[key].shape != shape:
                 raise FormatError(
-                    f"{key} is {list(parts[key].shape)} in the file; "
-                    f"the configuration asks for {list(shape)}"
+                    f"{key} has the shape {list(parts[key].shape)} in the file; "
+                    f"config.json requires {list(shape)}"
                 )
         if entry.zeros is None:
             whole = stacked(list(parts.values()), entry)
@@ -117,23 +117,23 @@ def collect(
             )
     if missing:
         raise FormatError(
-            f"{len(missing)} tensors are missing from the weights, the first is {missing[0]}; "
-            "is config.json that of another model?"
+            f"{len(missing)} tensors are missing from the weights; the first is {missing[0]}; "
+            "check that config.json belongs to this model"
         )
     return values
 
 
 def typed(name: str, value: Tensor, like: Tensor, dtype: torch.dtype) -> Tensor:
-    """A tensor of a file as the model wants it: numbers in `dtype`, whole ones as they are."""
+    """Returns a tensor of a file as the model needs it: floats in `dtype`, integers unchanged."""
     if value.is_floating_point() and like.is_floating_point():
         return value.to(dtype)
     if value.dtype != like.dtype:
-        raise FormatError(f"{name} holds {value.dtype}; this model has {like.dtype} there")
+        raise FormatError(f"{name} is {value.dtype} in the file; this model needs {like.dtype}")
     return value
 
 
 def expected(entry: TensorName, shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Size]:
-    """The shapes of their tensors, from that of ours."""
+    """Returns the shapes of their tensors, computed from the shape of ours."""
     if entry.zeros is not None:
         return dict.fromkeys(entry.theirs, torch.Size([entry.zeros]))
     parts = unstacked(torch.empty(shapes[entry.ours], device="meta"), entry)
@@ -141,7 +141,7 @@ def expected(entry: TensorName, shapes: dict[str, tuple[int, ...]]) -> dict[str,
 
 
 def configure(format_: Format, config_json: dict[str, Any], ignore_unknown: bool = False) -> Any:
-    """Our configuration of a config.json; a refusal adds how the fields are spelled there."""
+    """Returns our configuration for a config.json; an error also gives their names of fields."""
     config_class = FAMILIES[format_.family].config
     try:
         return config_class.of(format_.read_config(config_json, ignore_unknown))
@@ -154,10 +154,10 @@ def configure(format_: Format, config_json: dict[str, Any], ignore_unknown: bool
 
 
 def known_heads(format_: Format, heads: Heads) -> Heads:
-    """Heads asked for by name, each one that the family has."""
+    """Checks that the family has each requested head, and returns the heads."""
     known = heads_of_family(format_.family)
     if not isinstance(heads, dict) or not all(isinstance(k, int) for k in heads.values()):
-        raise ConfigError(f"heads are {heads!r}; they must be names with numbers of classes")
+        raise ConfigError(f"heads is {heads!r}; it must be a dict of names and numbers of classes")
     for name in heads:
         if name not in known:
             raise UnknownName("head", name, known or {"none"}, f"(heads of {format_.family})")
@@ -165,7 +165,7 @@ def known_heads(format_: Format, heads: Heads) -> Heads:
 
 
 def class_of(format_: Format, config_json: dict[str, Any]) -> str:
-    """The class of transformers that a directory says it holds."""
+    """Returns the class of transformers that config.json names."""
     named = config_json.get("architectures") or [next(iter(format_.classes))]
     if not isinstance(named, list) or named[0] not in list(format_.classes):
         raise FormatError(
@@ -177,7 +177,7 @@ def class_of(format_: Format, config_json: dict[str, Any]) -> str:
 
 
 def heads_of(format_: Format, config_json: dict[str, Any]) -> Heads:
-    """Which heads a directory holds, by its class and its number of labels."""
+    """Returns the heads that a directory holds, from its class and its number of labels."""
     if format_.type.startswith(OWN):
         return known_heads(format_, config_json.get("regard_heads") or {})
     labels = config_json.get("id2label") or config_json.get("num_labels", 2)
@@ -196,9 +196,7 @@ def save(
     tokenizer: Tokenizer | None = None,
     source: dict[str, Any] | None = None,
 ) -> Path:
-    """Writes config.json, model.safetensors and the tokenizer; an existing directory is replaced
-    file by file.
-    """
+    """Writes config.json, model.safetensors and the tokenizer; existing files are replaced."""
     target = Path(path)
     family = model.family.name
     format_, _ = format_for(family, model.config, model.extensions)
@@ -226,7 +224,7 @@ def save(
 def write(
     target: Path, tensors: dict[str, Tensor], config: dict[str, Any], tokenizer: Tokenizer | None
 ) -> None:
-    """Everything beside its place first, then moved there; config.json, the marker, comes last."""
+    """Writes all files to a temporary directory and then moves them; config.json is moved last."""
     with tempfile.TemporaryDirectory(dir=target, prefix=".writing-") as name:
         draft = Path(name)
         write_weights(tensors, draft / "model.safetensors")
@@ -241,7 +239,7 @@ def write(
 def describe_model(
     model: Model, format_: Format, heads: Heads, source: dict[str, Any]
 ) -> dict[str, Any]:
-    """config.json: what the source said, overruled by what the model is."""
+    """Returns config.json: the source's values, overridden by those of the model."""
     own = format_.type.startswith(OWN)
     known = source if source.get("model_type") == format_.type else {}
     architecture = next(iter(format_.classes)) if own else format_.class_for(heads)
@@ -258,13 +256,13 @@ def describe_model(
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
     config["dtype"] = str(next(model.parameters()).dtype).removeprefix("torch.")
-    for key in ("torch_dtype", "auto_map"):  # the new name is above; no code is written
+    for key in ("torch_dtype", "auto_map"):  # "dtype" replaces the first; no code is written
         config.pop(key, None)
     return config
 
 
 def heads_in(model: Model) -> Heads:
-    """The heads a model has, with their classes."""
+    """Returns the heads of a model with their numbers of classes."""
     modules = getattr(model, "heads", None)
     if not isinstance(modules, nn.ModuleDict):
         return {}
@@ -273,7 +271,7 @@ def heads_in(model: Model) -> Heads:
 
 
 def locate(path: str | os.PathLike[str], download: bool) -> Path:
-    """The directory of a path, or of a name in the hub's cache."""
+    """Returns the directory of a path, or of a name in the cache of the Hub."""
     directory = Path(path)
     if directory.is_dir():
         return directory
@@ -288,7 +286,7 @@ def locate(path: str | os.PathLike[str], download: bool) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise FormatError(
-            f"there is no directory {path}; for names of the hub install regard[hub]"
+            f"there is no directory {path}; to use a name of the hub, install regard[hub]"
         ) from None
     try:
         snapshot = snapshot_download(
@@ -297,7 +295,7 @@ def locate(path: str | os.PathLike[str], download: bool) -> Path:
             ignore_patterns=["*.bin", "*.h5", "*.msgpack", "*.ot", "*.py"],
         )
     except Exception as error:
-        advice = "" if download else "; --download (download=True) fetches a name of the hub"
+        advice = "" if download else "; --download (download=True) downloads a name of the hub"
         raise FormatError(
             f"there is no directory {path} and no such name on this machine{advice}"
         ) from error
@@ -311,20 +309,20 @@ def read_config(directory: Path) -> dict[str, Any]:
             f"{directory} has no config.json; a model directory holds one beside its weights"
         )
     if file.stat().st_size > CONFIG_LIMIT:
-        raise FormatError(f"{file} has {file.stat().st_size:,} bytes; that is no configuration")
+        raise FormatError(
+            f"{file} has {file.stat().st_size:,} bytes; a config.json has at most {CONFIG_LIMIT:,}"
+        )
     try:
         config_json = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{file} is not valid JSON: {error}") from None
     if not isinstance(config_json, dict) or not isinstance(config_json.get("model_type"), str):
-        raise FormatError(
-            f"{file} does not name a model_type; the field is needed to know the model"
-        )
+        raise FormatError(f"{file} has no model_type; the field is needed to choose the model")
     return config_json
 
 
 def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[str, Any]:
-    """What a directory holds, without loading its weights."""
+    """Returns what a directory holds, without loading its weights."""
     directory = locate(path, download)
     config_json = read_config(directory)
     format_ = format_of(config_json["model_type"])

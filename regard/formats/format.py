@@ -1,8 +1,8 @@
-"""How a published directory spells a model: one declarative table serves reading and writing.
+"""How a published directory names the parts of a model: one table serves reading and writing.
 
 A `TensorName` says which of their tensors make up one of ours, and in which form. A `Format` adds
-the fields of `config.json`. Patterns hold `{i}` for the number of a layer (or, within it, `{j}`
-for a cluster).
+the fields of `config.json`. Patterns contain `{i}` for the number of a layer (and `{j}` for a
+cluster).
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ VECTOR = TensorForm(lambda x: x.flatten(), lambda x: x[None, None])  # [1, 1, n]
 
 
 def by_head(heads: int, size: int) -> TensorForm:
-    """XLNet's [width, heads, size] <-> our [heads · size, width]."""
+    """Converts between XLNet's [width, heads, size] and our [heads · size, width]."""
     return TensorForm(lambda x: x.flatten(1).mT, lambda x: x.mT.unflatten(1, (heads, size)))
 
 
 def out_of_heads(heads: int, size: int) -> TensorForm:
-    """XLNet's output [width, heads, size] <-> our [width, heads · size]."""
+    """Converts between XLNet's output [width, heads, size] and our [width, heads · size]."""
     return TensorForm(lambda x: x.flatten(1), lambda x: x.unflatten(1, (heads, size)))
 
 
 @dataclass(frozen=True)
 class TensorName:
-    """One of our tensors and those of theirs that, stacked, make it up."""
+    """One of our tensors, and the published tensors that, stacked, make it up."""
 
     ours: str
     theirs: tuple[str, ...]
     form: TensorForm = SAME
-    # They have a vector of this size where we have none: zeros, never trained
+    # The size of a vector that they have and we do not: it is zero and never trained.
     zeros: int | None = None
-    shares: tuple[int, ...] = ()  # rows of each of theirs within ours; equally many unless given
+    shares: tuple[int, ...] = ()  # the rows of each of theirs in ours; () divides equally
 
     def layers(self, count: int) -> Iterator[TensorName]:
-        """The same name for each layer."""
+        """Yields this entry once for each layer."""
         if "{i}" not in self.ours + "".join(self.theirs):
             yield self
             return
@@ -70,7 +70,7 @@ def name(ours: str, *theirs: str, form: TensorForm = SAME) -> TensorName:
 
 
 def both(ours: str, *theirs: str) -> list[TensorName]:
-    """Weight and bias together."""
+    """Returns the entries of a weight and a bias."""
     return [
         TensorName(f"{ours}.{p}", tuple(f"{t}.{p}" for t in theirs)) for p in ("weight", "bias")
     ]
@@ -81,9 +81,7 @@ MISTAKEN = (TypeError, ValueError, AttributeError, KeyError, IndexError, Arithme
 
 @dataclass(frozen=True)
 class Field:
-    """A field of their configuration: its name, its value when absent, and how values are
-    translated.
-    """
+    """A field of their config.json: its name, its default, and how values are translated."""
 
     theirs: str
     default: Any = None
@@ -91,18 +89,18 @@ class Field:
     write: Callable[[Any], Any] = lambda x: x
 
     def of(self, source: dict[str, Any]) -> Any:
-        """Our value of a config.json; null means absent."""
+        """Returns our value of a field of config.json; null means absent."""
         value = source.get(self.theirs)
         try:
             return self.read(self.default if value is None else value)
         except MISTAKEN:
             raise ConfigError(
-                f"config.json: {self.theirs} is {value!r}, which it cannot be"
+                f"config.json: {self.theirs} is {value!r}, which is not a valid value"
             ) from None
 
 
 def token(theirs: str, default: int) -> Field:
-    """A field with the id of a special token, or with several of which the first counts."""
+    """Returns a field with the id of a special token; of several ids the first is used."""
     return Field(theirs, default, lambda x: x[0] if isinstance(x, list) and x else x)
 
 
@@ -119,12 +117,12 @@ ACTIVATIONS = {
 
 
 def activation(theirs: str, default: str, **aliases: str) -> Field:
-    """A field that names an activation; `aliases` are meanings peculiar to one class."""
+    """Returns a field that names an activation; `aliases` have another meaning in one class."""
     known = ACTIVATIONS | aliases
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or value not in known:
-            raise ConfigError(f"{theirs} is {value!r}; known are {', '.join(known)}")
+            raise ConfigError(f"{theirs} is {value!r}; it must be one of {', '.join(known)}")
         return known[value]
 
     def write(value: str) -> str:
@@ -135,30 +133,29 @@ def activation(theirs: str, default: str, **aliases: str) -> Field:
 
 @dataclass(frozen=True)
 class Format:
-    """Everything there is to say about one `model_type`."""
+    """Everything about one `model_type`."""
 
     type: str
     family: str
-    classes: dict[str, Heads]  # their class -> our heads; the first is the default
-    fields: dict[str, Field]  # ours -> theirs
+    classes: dict[str, Heads]  # their class -> our heads; the first class is the default
+    fields: dict[str, Field]  # our field -> their field
     names: Callable[[Any, Heads], Iterable[TensorName]]
-    fixed: dict[str, Any] = field(default_factory=dict)  # theirs -> the only value we compute
-    inert: frozenset[str] = frozenset()  # theirs that change no number
-    ignored: str = r"$^"  # tensors that can be left out: repetitions and constants
-    same: dict[str, str] = field(default_factory=dict)  # theirs that repeats another -> that one
-    prefix: str = ""  # base classes write their tensors without it
+    fixed: dict[str, Any] = field(default_factory=dict)  # their field -> the only supported value
+    inert: frozenset[str] = frozenset()  # their fields that do not change the computation
+    ignored: str = r"$^"  # tensors that may be missing: copies and constants
+    same: dict[str, str] = field(default_factory=dict)  # a copied tensor -> its original
+    prefix: str = ""  # a prefix of tensor names that base classes leave out
     refuses: Callable[[Any], str | None] = lambda config: None  # why it cannot hold our model
-    opens: str | None = None  # why today's transformers does not open it
+    opens: str | None = None  # why the current transformers cannot open it
     takes_heads: bool = False
-    whole_numbers: bool = False  # may tensors be integers?
-    reads: Callable[[dict[str, Any]], dict[str, Any]] = (
-        lambda source: {}
-    )  # what no single field tells
+    whole_numbers: bool = False  # True if tensors may be integers
+    # The values that no single field gives, for reading and for writing.
+    reads: Callable[[dict[str, Any]], dict[str, Any]] = lambda source: {}
     writes: Callable[[Any], dict[str, Any]] = lambda config: {}
-    suggests: Callable[[Any], dict[str, Any]] = lambda config: {}  # where a source says nothing
+    suggests: Callable[[Any], dict[str, Any]] = lambda config: {}  # values that a source may lack
 
     def read_config(self, source: dict[str, Any], ignore_unknown: bool = False) -> dict[str, Any]:
-        """Their config.json -> our fields; refuses what would compute something else."""
+        """Returns our fields for their config.json; refuses what would change the computation."""
         known = {f.theirs for f in self.fields.values()} | set(self.fixed) | self.inert | INERT
         for key, value in source.items():
             if key in self.fixed and value != self.fixed[key]:
@@ -168,12 +165,13 @@ class Format:
                 )
             if key not in known and value not in (None, False) and not ignore_unknown:
                 raise UnknownName(
-                    "field of config.json", key, known, "(ignore_unknown=True reads on without it)"
+                    "field of config.json", key, known, "(ignore_unknown=True ignores the field)"
                 )
         return {ours: f.of(source) for ours, f in self.fields.items()} | self.read_rest(source)
 
     def read_rest(self, source: dict[str, Any]) -> dict[str, Any]:
-        """What no single field tells; a value of the wrong kind is the one it goes without."""
+        """Returns the values that no single field gives. If that fails, the error names the key
+        without which it does not fail."""
         try:
             return self.reads(source)
         except MISTAKEN:
@@ -182,30 +180,32 @@ class Format:
                     self.reads({k: v for k, v in source.items() if k != key})
                 except MISTAKEN:
                     continue
-                raise ConfigError(f"config.json: {key} is {value!r}, which it cannot be") from None
-            raise ConfigError("config.json: several values are of the wrong kind") from None
+                raise ConfigError(
+                    f"config.json: {key} is {value!r}, which is not a valid value"
+                ) from None
+            raise ConfigError("config.json: several values have a wrong type") from None
 
     def write_config(
         self, config: Config, architecture: str, source: dict[str, Any]
     ) -> dict[str, Any]:
-        """Our fields -> their config.json: what the source said, overruled by what the model is."""
+        """Returns their config.json: the source's values, overridden by those of the model."""
         fields = {}
         for ours, f in self.fields.items():
-            value = getattr(config, ours)  # of two spellings of it the source's stays
+            value = getattr(config, ours)  # the source's spelling stays if it means the same
             same = f.theirs in source and f.of(source) == value
             fields[f.theirs] = source[f.theirs] if same else f.write(value)
         kind = {"architectures": [architecture], "model_type": self.type}
         return self.suggests(config) | source | kind | self.fixed | fields | self.writes(config)
 
     def class_for(self, heads: Heads) -> str:
-        """Their class that holds these heads."""
+        """Returns the class of transformers that holds these heads."""
         wanted = set(heads)
         for architecture, names in self.classes.items():
             if set(names) == wanted:
                 return architecture
         raise FormatError(
             f"no class of transformers holds a {self.family} with the heads {sorted(wanted)}; "
-            f"possible are {[sorted(h) for h in self.classes.values()]}"
+            f"choose one of {[sorted(h) for h in self.classes.values()]}"
         )
 
     def table(self, config: Any, heads: Heads) -> list[TensorName]:
@@ -216,7 +216,7 @@ class Format:
         return re.search(self.ignored, key) is not None
 
 
-# What every published configuration may carry and no model computes with.
+# Fields that every published configuration may have and that do not change the computation.
 INERT = frozenset(
     """
     _name_or_path architectures model_type transformers_version torch_dtype dtype use_cache
@@ -237,13 +237,13 @@ INERT = frozenset(
 
 
 def stacked(parts: list[Tensor], entry: TensorName) -> Tensor:
-    """Their tensors in our form."""
+    """Returns their tensors in our form."""
     formed = [entry.form.load(part) for part in parts]
     return (formed[0] if len(formed) == 1 else torch.cat(formed)).contiguous()
 
 
 def unstacked(value: Tensor, entry: TensorName) -> dict[str, Tensor]:
-    """Ours in their form: shares along the first dimension."""
+    """Returns our tensor in their form, divided along the first dimension."""
     parts = value.split(entry.shares) if entry.shares else value.chunk(len(entry.theirs))
     return {
         key: entry.form.save(part).contiguous()

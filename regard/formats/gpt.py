@@ -1,8 +1,9 @@
-"""GPT-1 and GPT-2 as published. GPT-3's banded layers fit neither: they are stored under a type of
-our own.
+"""The published tensor names and config fields of GPT-1 and GPT-2. GPT-3's banded layers fit
+neither: they are stored under our own type.
 
-Multiple choice is the second of the heads of transformers' double-headed classes. For GPT-1 it has
-no class for tags and answers: those are named as ours, and it opens them as GPT-1 without a head.
+Multiple choice is the second head of transformers' double-heads classes. For GPT-1, transformers
+has no class for tags and answers: those directories name a class of ours, and transformers opens
+them as GPT-1 without a head.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from regard.models.output import Heads
 
 
 def table(tokens: str, positions: str, last: str | None) -> list[TensorName]:
-    """Both share a layout; their matrices are stored input first."""
+    """Returns the names: GPT-1 and GPT-2 share one layout and store matrices as [input, output]."""
     block, theirs = "blocks.{i}", "transformer.h.{i}"
     matrices = {
         f"{block}.attention.layer.project": f"{theirs}.attn.c_attn",
@@ -36,7 +37,7 @@ def table(tokens: str, positions: str, last: str | None) -> list[TensorName]:
 
 
 HEADS = {
-    "masked": [],  # the language model, which is the table of the tokens
+    "masked": [],  # the language model, whose output is the token embedding
     "classify": [name("heads.classify.out.weight", "score.weight")],
     "choose": both("heads.choose.out", "multiple_choice_head.summary"),
     "tag": both("heads.tag.out", "classifier"),
@@ -60,10 +61,10 @@ SUMMARY = {"summary_type": "cls_index", "summary_use_proj": True, "summary_activ
            "summary_proj_to_labels": True}  # fmt: skip
 
 
-def one_row_speaks(source: dict[str, Any]) -> None:
-    """Refuses choices that are read from something else than a text's last row."""
+def check_summary(source: dict[str, Any]) -> None:
+    """Refuses a multiple-choice model that reads another row than a text's last one."""
     if not any("DoubleHeads" in str(kind) for kind in source.get("architectures") or ()):
-        return  # nobody reads them
+        return  # no other class reads these fields
     for key, only in SUMMARY.items():
         if source.get(key, only) != only:
             raise ConfigError(
@@ -72,12 +73,12 @@ def one_row_speaks(source: dict[str, Any]) -> None:
 
 
 def read_gpt2(source: dict[str, Any]) -> dict[str, Any]:
-    one_row_speaks(source)
+    check_summary(source)
     return {}
 
 
 def read_gpt1(source: dict[str, Any]) -> dict[str, Any]:
-    one_row_speaks(source)
+    check_summary(source)
     return {"norm": "post"}
 
 

@@ -1,7 +1,7 @@
-"""From a pickled weight file to safetensors, on request: weights only, nothing is executed.
+"""Converts a pickled weight file to safetensors, on request: only weights, and no code is executed.
 
-torch's own reader does the reading. With `weights_only` it knows tensors and plain containers and
-refuses everything else a pickle can ask for, before it is built.
+torch's own reader reads the file. With `weights_only` it accepts tensors and plain containers and
+refuses everything else that a pickle can contain, before it is built.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ PICKLE, INDEX, TARGET = "pytorch_model.bin", "pytorch_model.bin.index.json", "mo
 
 
 def convert(path: str | Path) -> Path:
-    """Writes `model.safetensors` beside the pickled weights of a directory; returns where it is."""
+    """Writes `model.safetensors` beside a directory's pickled weights, and returns its path."""
     folder = Path(path)
     if not folder.is_dir():
         raise FormatError(f"{folder} is not a directory; give the one that holds {PICKLE}")
     target = folder / TARGET
     if target.exists():
-        raise FormatError(f"{target} exists already; nothing is left to convert")
+        raise FormatError(f"{target} exists already; delete it to convert again")
     if (source := folder / PICKLE).exists():
         tensors = read(source)
     elif (source := folder / INDEX).exists():
         tensors = read_shards(source)
     else:
-        raise FormatError(f"{folder} holds neither {PICKLE} nor {INDEX}; nothing to convert")
+        raise FormatError(f"{folder} holds neither {PICKLE} nor {INDEX}, so there are no weights")
     with replacing(target) as temporary:
         try:
-            write_weights(apart(tensors), temporary)
+            write_weights(with_own_memory(tensors), temporary)
             shutil.copymode(source, temporary)  # safetensors lets only the owner read
-        except (ValueError, KeyError) as error:  # a type of number that the format lacks
+        except (ValueError, KeyError) as error:  # a dtype that safetensors does not have
             raise FormatError(
                 f"safetensors cannot hold the weights of {folder}: {error}"
             ) from error
@@ -50,15 +50,15 @@ def convert(path: str | Path) -> Path:
 
 
 def read(file: Path) -> dict[str, Tensor]:
-    """The tensors of one pickled file."""
+    """Returns the tensors of one pickled file."""
     if not file.is_file():
         raise FormatError(f"{file} is missing")
     try:
-        # a file of the time before torch 1.6 is no archive and cannot be mapped
+        # a file of torch before 1.6 is not an archive and cannot be memory-mapped
         with warnings.catch_warnings(action="ignore"):
             archive = zipfile.is_zipfile(file)
             tensors: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=archive)
-    except Exception as error:  # a damaged pickle can fail in any way at all
+    except Exception as error:  # a damaged pickle can raise any error
         raise FormatError(f"{file} {diagnosis(error)}") from error
     if not isinstance(tensors, dict) or not tensors:
         raise FormatError(f"{file} holds {type(tensors).__name__}, not a table of named weights")
@@ -71,16 +71,16 @@ def read(file: Path) -> dict[str, Tensor]:
 
 
 def diagnosis(error: Exception) -> str:
-    """What is wrong, without torch's advice to switch the safety off."""
+    """Returns what is wrong, without torch's advice to switch the safety off."""
     text = str(error)
     if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in text:
         wanted = text.split("GLOBAL", 1)[1].split()[0]
-        return f"asks for {wanted}, which is no weight; it is refused and nothing of it was run"
-    return "is damaged or is not a file of weights; fetch it again"
+        return f"asks for {wanted}, which is not a weight; it is refused and no code was run"
+    return "is damaged or is not a file of weights; download it again"
 
 
 def read_shards(index: Path) -> dict[str, Tensor]:
-    """The tensors of all the files that an index names, each from the file it is said to be in."""
+    """Returns the tensors of all files that an index names, each from the file given there."""
     try:
         places: Any = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         files = sorted(set(places.values()))
@@ -89,17 +89,17 @@ def read_shards(index: Path) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for name in files:
         if not isinstance(name, str) or Path(name).name != name:
-            raise FormatError(f"{index} names {name!r}, which is no file of its own directory")
+            raise FormatError(f"{index} names {name!r}, which is not a file in its directory")
         shard = read(index.parent / name)
         for key in (key for key, place in places.items() if place == name):
             if key not in shard:
-                raise FormatError(f"{index.parent / name} lacks {key!r}, which the index promises")
+                raise FormatError(f"{index.parent / name} lacks {key!r}, which {index.name} lists")
             tensors[key] = shard[key]
     return tensors
 
 
-def apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Each tensor with memory of its own: the format knows neither sharing nor strides."""
+def with_own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Gives each tensor its own memory: the format supports neither shared memory nor strides."""
     owners: set[int] = set()
     result = {}
     for name, tensor in tensors.items():

@@ -1,6 +1,6 @@
-"""Llama as published. Transformers has no class for choices, and spells that for answers unlike the
-others: those are named as ours, and it opens them as Llama without a head.
-"""
+"""Llama's published tensor names and config fields. Transformers has no class for multiple choice,
+and its class for answers uses other names: those directories name a class of ours, and transformers
+opens them as Llama without a head."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SCALING = (
 
 
 def read_rope(source: dict[str, Any]) -> dict[str, Any]:
-    """Rotations: one table since transformers 5, a number and a table before."""
+    """Reads rotary settings: one table since transformers 5, a number and a table before."""
     rope = dict(source.get("rope_scaling") or {}) | dict(source.get("rope_parameters") or {})
     theta = rope.get("rope_theta", source.get("rope_theta", 10000.0))
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -116,7 +116,7 @@ LLAMA = Format(
     prefix="model.",
     takes_heads=True,
     refuses=lambda c: (
-        f"Llama's class wants heads that divide the width; {c.heads} do not divide {c.width}"
+        f"Llama's class needs a width divisible by heads; {c.width} is not divisible by {c.heads}"
         if c.width % c.heads
         else None
     ),

@@ -1,4 +1,4 @@
-"""Longformer as published. Dilated or causal windows fit no class: they have our own type."""
+"""Longformer's published names and fields. Dilated or causal windows have our own type."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def names(config: LongformerConfig, heads: Heads) -> list[TensorName]:
     ]
 
 
-def windows(value: Any) -> Any:
-    """A list, or one number for all layers."""
+def read_windows(value: Any) -> Any:
+    """Returns a tuple for a list; one number, for all layers, stays as it is."""
     return tuple(value) if isinstance(value, list | tuple) else value
 
 
-def written(value: Any) -> Any:
+def write_windows(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -45,7 +45,7 @@ LONGFORMER = Format(
     },
     fields={k: v for k, v in FIELDS.items() if k != "dropout_head"}
     | {
-        "window": Field("attention_window", 512, windows, written),
+        "window": Field("attention_window", 512, read_windows, write_windows),
     },
     fixed={"position_embedding_type": "absolute", "tie_word_embeddings": True},
     reads=read_positions,

@@ -1,6 +1,5 @@
-"""Which format a directory is in, which one a model can be written in, and the model of a
-config.json before its weights are read.
-"""
+"""Finds the format of a directory and the format that a model can be written in, and builds the
+model of a config.json before its weights are read."""
 
 from __future__ import annotations
 
@@ -31,8 +30,8 @@ FILES = {
     "llama": "llama",
     "roberta": "roberta",
 }
-BESIDE = "crf."  # a part that a task adds, and keeps in a file of its own
-OWN = "regard-"  # types of our own, which transformers refuses
+BESIDE = "crf."  # a part that a task adds and stores in another file
+OWN = "regard-"  # the prefix of our own types, which transformers refuses
 
 
 def formats(file: str) -> tuple[Format, ...]:
@@ -41,13 +40,13 @@ def formats(file: str) -> tuple[Format, ...]:
 
 
 def formats_of(family: str) -> tuple[Format, ...]:
-    """The published formats of a family; their file has the name of the model's file."""
+    """Returns the published formats of a family; their file has the name of the model's file."""
     file = MODULES[family]
     return formats(file) if file in FILES.values() else ()
 
 
 def format_of(model_type: str) -> Format:
-    """The format of a `model_type`."""
+    """Returns the format of a `model_type`."""
     if model_type.startswith(OWN) and model_type.removeprefix(OWN) in FAMILIES:
         return own(model_type.removeprefix(OWN))
     if model_type not in FILES:
@@ -58,9 +57,9 @@ def format_of(model_type: str) -> Format:
 def format_for(
     family: str, config: Any, extensions: Mapping[str, Any] | None = None
 ) -> tuple[Format, str | None]:
-    """The first published format that holds the model, or our own and why no other does."""
+    """Returns the first published format that can hold the model, or our own and the reason."""
     if extensions:
-        return own(family), f"transformers knows no models with {' and '.join(extensions)}"
+        return own(family), f"transformers has no models with {' and '.join(extensions)}"
     why = []
     for candidate in formats_of(family):
         refusal = candidate.refuses(config)
@@ -71,13 +70,13 @@ def format_for(
 
 
 def heads_of_family(family: str) -> set[str]:
-    """Every head that some published class of the family has."""
+    """Returns every head of a published class of the family."""
     classes = (heads for f in formats_of(family) for heads in f.classes.values())
     return {name for heads in classes for name in heads}
 
 
 def own(family: str) -> Format:
-    """Our own names and fields, under a type that transformers does not open as something else."""
+    """Returns the format with our own names and fields; transformers does not open its type."""
     config = FAMILIES[family].config
 
     def restore(value: Any) -> Any:
@@ -98,7 +97,7 @@ def own(family: str) -> Format:
 
 
 def names_of(model: Model, format_: Format, heads: Heads) -> list[TensorName]:
-    """The table of names; our own format's is the model itself, each shared tensor once."""
+    """Returns the table of names; for our own format, the model's tensors, shared ones once."""
     if not format_.type.startswith(OWN):
         return format_.table(model.config, heads)
     keys = [*dict(model.named_parameters()), *dict(model.named_buffers())]
@@ -106,9 +105,8 @@ def names_of(model: Model, format_: Format, heads: Heads) -> list[TensorName]:
 
 
 class SkipRandomInit(TorchFunctionMode):
-    """Random weights are not drawn where there is no memory for them: to draw them there torch
-    imports its compiler, which takes longer than to read a model.
-    """
+    """Skips random initialization on the meta device: for it torch would import its compiler, which
+    takes longer than reading a model."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -122,7 +120,7 @@ class SkipRandomInit(TorchFunctionMode):
 def empty(
     format_: Format, config: Any, heads: Heads, extensions: Mapping[str, Any] | None = None
 ) -> Any:
-    """The model without memory for its weights, with the parts that were added to it."""
+    """Builds the model on the meta device, without memory for its weights, with its extensions."""
     model_class: Any = FAMILIES[format_.family].model
     try:
         with torch.device("meta"), SkipRandomInit():
@@ -132,12 +130,12 @@ def empty(
 
                 extend(model, name, options)
             return model
-    except (RuntimeError, TypeError, OverflowError) as error:  # sizes beyond what numbers can count
-        raise ConfigError(f"no model has these sizes: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, TypeError, OverflowError) as error:  # sizes that overflow
+        raise ConfigError(f"no model can have these sizes: {str(error).splitlines()[0]}") from None
 
 
 def extensions_of(config_json: dict[str, Any]) -> dict[str, Any]:
-    """The parts that a directory says were added to its model."""
+    """Returns the extensions in a directory's config.json with their options."""
     options = config_json.get("regard_extensions") or {}
     if not isinstance(options, dict) or not all(isinstance(o, dict) for o in options.values()):
         raise ConfigError(

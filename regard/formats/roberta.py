@@ -1,4 +1,4 @@
-"""RoBERTa as published. Its heads and its table of positions are Longformer's too."""
+"""RoBERTa's published names and fields. Longformer uses the same heads and position table."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def names(config: RobertaConfig, heads: Heads) -> list[TensorName]:
 
 
 def read_positions(source: dict[str, Any]) -> dict[str, Any]:
-    """Their table of positions begins with the rows of padding; ours counts real positions."""
+    """Returns our context: their position table begins with rows for padding, ours does not."""
     rows, padding = source.get("max_position_embeddings", 512), source.get("pad_token_id", 1)
     return {"context": rows - padding - 1}
 

@@ -1,4 +1,4 @@
-"""T5 as published, versions 1.0 and 1.1."""
+"""The published tensor names and config fields of T5, versions 1.0 and 1.1."""
 
 from __future__ import annotations
 
@@ -68,15 +68,16 @@ def names(config: T5Config, heads: Heads) -> list[TensorName]:
 
 
 def read(source: dict[str, Any]) -> dict[str, Any]:
-    """Version 1.1 is told by `tie_word_embeddings: false`; newer files say apart whether outputs
-    are scaled.
-    """
+    """Reads the fields that depend on each other. Version 1.1 is recognized by
+    `tie_word_embeddings: false`; newer files say separately whether outputs are scaled."""
     kind, tied = (
         source.get("feed_forward_proj", "relu"),
         source.get("tie_word_embeddings", True),
     )
     if kind not in PROJECTIONS:
-        raise ConfigError(f"feed_forward_proj is {kind!r}; known are {', '.join(PROJECTIONS)}")
+        raise ConfigError(
+            f"feed_forward_proj is {kind!r}; it must be one of {', '.join(PROJECTIONS)}"
+        )
     used, gated = PROJECTIONS[kind]
     scaled = source.get("scale_decoder_outputs", tied is not False)
     return {"activation": used, "gated": gated, "tied": tied is not False, "scaled": scaled}

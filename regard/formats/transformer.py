@@ -1,4 +1,4 @@
-"""The post-norm Transformer as Marian stores it. Where the paper has no bias, zeros are written."""
+"""The post-norm Transformer as Marian stores it. Biases that the paper lacks are zeros."""
 
 from __future__ import annotations
 
@@ -52,9 +52,8 @@ def names(config: TransformerConfig, heads: Heads) -> list[TensorName]:
 
 
 def read(source: dict[str, Any]) -> dict[str, Any]:
-    """Marian has one vocabulary here, and always biases; `attention_bias` is our note that they are
-    zeros.
-    """
+    """Reads the remaining fields. Only one shared vocabulary is supported. Marian always has
+    biases; our own field `attention_bias` says whether they are zeros."""
     if source.get("decoder_vocab_size") not in (None, source.get("vocab_size", 58101)):
         raise ConfigError(
             "config.json: decoder_vocab_size differs from vocab_size; "
@@ -85,7 +84,7 @@ def refuses(config: TransformerConfig) -> str | None:
     if config.positions != "halves":
         return "Marian's positions are sines and cosines in halves"
     if config.norm_eps != 1e-5:
-        return "Marian's norms add 1e-5"
+        return "Marian's norm_eps is 1e-5"
     return None
 
 

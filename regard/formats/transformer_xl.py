@@ -1,4 +1,4 @@
-"""Transformer-XL in the layout of transformers 4.35, the last that had it."""
+"""Transformer-XL in the layout of transformers 4.35, the last version that had it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ def names(config: TransformerXLConfig, heads: Heads) -> list[TensorName]:
     projected = config.ratio != 1 or config.embedding not in (None, config.width)
     own = clusters if not config.shared_projections else 1
 
-    def each(ours: str, theirs: str, count: int) -> list[TensorName]:
+    def numbered(ours: str, theirs: str, count: int) -> list[TensorName]:
         return [name(ours.format(j=j), theirs.format(j=j)) for j in range(count)]
 
     return [
-        *each("tokens.tables.{j}.weight", "transformer.word_emb.emb_layers.{j}.weight", tables),
-        *each("tokens.projections.{j}", "transformer.word_emb.emb_projs.{j}", tables * projected),
+        *numbered("tokens.tables.{j}.weight", "transformer.word_emb.emb_layers.{j}.weight", tables),
+        *numbered(
+            "tokens.projections.{j}", "transformer.word_emb.emb_projs.{j}", tables * projected
+        ),
         name(f"{ours}.layer.project.weight", f"{theirs}.qkv_net.weight"),
         name(f"{ours}.layer.out.weight", f"{theirs}.o_net.weight"),
         name(f"{ours}.layer.score.distance.weight", f"{theirs}.r_net.weight"),
@@ -33,10 +35,10 @@ def names(config: TransformerXLConfig, heads: Heads) -> list[TensorName]:
         *both("blocks.{i}.feed_forward.layer.wide", "transformer.layers.{i}.pos_ff.CoreNet.0"),
         *both("blocks.{i}.feed_forward.layer.narrow", "transformer.layers.{i}.pos_ff.CoreNet.3"),
         *both("blocks.{i}.feed_forward.norm", "transformer.layers.{i}.pos_ff.layer_norm"),
-        *each("output.biases.{j}", "crit.out_layers.{j}.bias", tables),
-        *each("output.projections.{j}", "crit.out_projs.{j}", own * projected),
-        *each("output.cluster_weight", "crit.cluster_weight", clusters > 1),
-        *each("output.cluster_bias", "crit.cluster_bias", clusters > 1),
+        *numbered("output.biases.{j}", "crit.out_layers.{j}.bias", tables),
+        *numbered("output.projections.{j}", "crit.out_projs.{j}", own * projected),
+        *numbered("output.cluster_weight", "crit.cluster_weight", clusters > 1),
+        *numbered("output.cluster_bias", "crit.cluster_bias", clusters > 1),
     ]
 
 
@@ -52,12 +54,13 @@ def read(source: dict[str, Any]) -> dict[str, Any]:
 
 
 def shared(source: dict[str, Any], tails: int) -> bool:
-    """`tie_projs` decides, cluster by cluster; their class saves no other word about it."""
+    """Returns whether the rare clusters share projections. `tie_projs` decides for each cluster;
+    their class saves no other field about it."""
     share = source.get("proj_share_all_but_first", True)
     ties = source.get("tie_projs") or [False] + [share] * tails
     if ties not in ([False] + [False] * tails, [False] + [True] * tails):
         raise ConfigError(
-            f"config.json: tie_projs is {ties}; supported is false, then {tails} times the same"
+            f"config.json: tie_projs is {ties}; it must be false and then {tails} equal values"
         )
     return bool(ties[-1]) if tails else bool(share)
 

@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors, one file or several, read tensor by tensor and written whole."""
+"""Reads and writes safetensors, in one file or several: tensor by tensor, and whole files."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from regard.core.errors import FormatError
 from regard.core.files import flush_file, give_usual_rights
 from regard.formats.format import Format
 
-ALIGNED = 64  # bytes: elsewhere products take another way, and the last bit may differ
+ALIGNED = 64  # bytes; products with unaligned tensors may differ in the last bit
 LEGACY = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 class FormatWeights(Mapping[str, Tensor]):
-    """The tensors of a directory under the names of its format, whatever prefix or spelling the
-    file uses.
-    """
+    """The tensors of a directory under the names of its format, for every prefix or spelling that a
+    file may use."""
 
     def __init__(self, files: dict[str, Any], format_: Format) -> None:
         self.files, self.read = files, set[str]()
         self.floating = not format_.whole_numbers
         self.keys_in_file = {spelled(key, files, format_): key for key in files}
-        for repeated, original in format_.same.items():  # which of the two a file holds varies
+        for repeated, original in format_.same.items():  # a file may hold either of the two
             if repeated in self and original not in self:
                 self.keys_in_file[original] = self.keys_in_file.pop(repeated)
         self.apart = [
             repeated
             for repeated, original in format_.same.items()
             if repeated in self and not torch.equal(self[repeated], self[original])
-        ]  # ties that the file does not keep
+        ]  # tied tensors that differ in the file
 
     @classmethod
     def open(cls, directory: Path, format_: Format) -> FormatWeights:
@@ -53,7 +52,7 @@ class FormatWeights(Mapping[str, Tensor]):
                         f"{directory} has only {name}, a pickle, which can hold code; "
                         f"'regard convert {directory}' makes a safe model.safetensors of it"
                     )
-            raise FormatError(f"{directory} has no model.safetensors")
+            raise FormatError(f"{directory} has no model.safetensors; give a model directory")
         files: dict[str, Any] = {}
         for name in names:
             file = directory / name
@@ -63,7 +62,7 @@ class FormatWeights(Mapping[str, Tensor]):
                 opened = safe_open(file, framework="pt")
             except (SafetensorError, OSError) as error:
                 raise FormatError(
-                    f"{file} is damaged or cut short ({error}); copy it again"
+                    f"{file} is damaged or truncated ({error}); copy it again"
                 ) from None
             files |= dict.fromkeys(opened.keys(), opened)
         return cls(files, format_)
@@ -76,7 +75,7 @@ class FormatWeights(Mapping[str, Tensor]):
         except (SafetensorError, RuntimeError, TypeError) as error:
             raise FormatError(f"{spelling} cannot be read from its file: {error}") from None
         if not value.is_floating_point() and self.floating:
-            raise FormatError(f"{spelling} holds {value.dtype}; weights are floating-point numbers")
+            raise FormatError(f"{spelling} is {value.dtype}; weights must be floating-point")
         aligned = value.data_ptr() % ALIGNED == 0
         return value if aligned else value.clone()
 
@@ -94,21 +93,20 @@ class FormatWeights(Mapping[str, Tensor]):
 
 
 def listed(index: Path) -> list[str]:
-    """The files an index names; none may lie outside its directory."""
+    """Returns the files that an index names; none may be outside its directory."""
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise FormatError(f"{index} is damaged: it has no table 'weight_map'") from None
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
-            raise FormatError(f"{index} names {name!r}, which is no file of its own directory")
+            raise FormatError(f"{index} names {name!r}, which is not a file in its directory")
     return names
 
 
 def spelled(key: str, keys: Mapping[str, Any], format_: Format) -> str:
-    """A key in the published spelling: old names of the norms, and the prefix that base classes
-    leave out.
-    """
+    """Returns a key in the published spelling: it translates old names of norms, and adds the
+    prefix that base classes leave out."""
     new = key.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
         "LayerNorm.beta", "LayerNorm.bias"
     )
@@ -118,9 +116,8 @@ def spelled(key: str, keys: Mapping[str, Any], format_: Format) -> str:
 
 
 def materialize(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype) -> None:
-    """Fills a model made on the meta device; tensors that are shared stay shared, the rest starts
-    at random.
-    """
+    """Fills a model that was built on the meta device. Shared tensors stay shared, and missing ones
+    are initialized at random."""
     loaded: dict[int, Tensor] = {}
     for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]:
         if name in values:
@@ -129,7 +126,7 @@ def materialize(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if id(tensor) not in loaded:
             if not tensor.is_floating_point():
-                raise FormatError(f"the weights have no {name}, which cannot begin at random")
+                raise FormatError(f"the weights have no {name}, and integers cannot be random")
             value = torch.full(tensor.shape, float(name.endswith("norm.weight")), dtype=dtype)
             value = value if value.dim() < 2 else value.normal_(std=0.02)
             loaded[id(tensor)] = nn.Parameter(value) if isinstance(tensor, nn.Parameter) else value
@@ -141,7 +138,7 @@ def materialize(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype)
 
 
 def write_weights(tensors: dict[str, Tensor], file: Path) -> None:
-    """Writes and flushes one safetensors file."""
+    """Writes one safetensors file and flushes it to the disk."""
     save_file(tensors, file, metadata={"format": "pt"})
     flush_file(file)
     give_usual_rights(file)

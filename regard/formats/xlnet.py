@@ -1,4 +1,4 @@
-"""XLNet as published."""
+"""XLNet's published tensor names and config fields."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def names(config: XLNetConfig, heads: Heads) -> list[TensorName]:
 
 
 def read(source: dict[str, Any]) -> dict[str, Any]:
-    """Their class has biases for every layer, whatever `untie_r` says."""
+    """Reads the remaining fields. Their class has biases in every layer, whatever `untie_r` is."""
     return {
         "head_size": source.get("d_head")
         or source.get("d_model", 1024) // source.get("n_head", 16),
         "left_to_right": source.get("attn_type", "bi") == "uni",
-        "mem_len": source.get("mem_len", 512) or None,  # null, as published, and 0 are no limit
+        "mem_len": source.get("mem_len", 512) or None,  # null (as published) and 0 mean no limit
         "untied": True,
     }
 
@@ -89,7 +89,7 @@ def refuses(config: XLNetConfig) -> str | None:
     if not config.untied:
         return "XLNet's class has u, v and s in every layer"
     if config.head_size * config.heads != config.width:
-        return "XLNet's heads make up its width"
+        return "XLNet's width is heads times head_size"
     return None
 
 

@@ -1,7 +1,7 @@
-"""All models by name. MODULES is the only registry; what is said of a family is on its card, at the
-end of its file.
+"""All model families by name. MODULES is the only registry; all facts about a family are on its
+card, at the end of its file.
 
-Importing this package imports no torch; a family's file is imported when it is asked for.
+Importing this package imports no torch; a family's file is imported when its card is read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from regard.models.family import Family
 
 
-MODULES = {  # family: the file that ends with its card
+MODULES = {  # family -> the file that ends with its card
     "transformer": "transformer",
     "gpt": "gpt",
     "bert": "bert",
@@ -33,7 +33,7 @@ MODULES = {  # family: the file that ends with its card
 
 
 class Families(Mapping[str, "Family"]):
-    """The card of each family by its name; a file is imported when its card is asked for."""
+    """The card of each family by name; a family's file is imported when its card is read."""
 
     def __getitem__(self, name: str) -> Family:
         card: Family = import_module(f"regard.models.{MODULES[name]}").FAMILY
@@ -53,12 +53,12 @@ FAMILIES = Families()
 
 
 def sizes() -> dict[str, Config]:
-    """Every published size by name."""
+    """Returns the configuration of every published size by name."""
     return {name: size for family in FAMILIES.values() for name, size in family.sizes.items()}
 
 
 def family_of(name: str) -> Family:
-    """The family of a published size, or the family of that name."""
+    """Returns the family with this name, or the family of the published size with this name."""
     if name in FAMILIES:
         return FAMILIES[name]
     for family in FAMILIES.values():
@@ -68,7 +68,7 @@ def family_of(name: str) -> Family:
 
 
 def create(name: str, *, initialize: bool = True, **changes: Any) -> Model:
-    """A new model of a published size, or of a family's default, with fields changed by name.
+    """Builds a new model of a published size, or of a family's default size, with changed fields.
 
     >>> create("gpt2", layers=2, width=128, heads=4)
     """
@@ -79,7 +79,7 @@ def create(name: str, *, initialize: bool = True, **changes: Any) -> Model:
 
 
 def count_parameters(name: str) -> int:
-    """The exact count of a published size; nothing is allocated, whatever the size."""
+    """Returns the exact parameter count of a published size, without allocating its weights."""
     import torch
 
     with torch.device("meta"):

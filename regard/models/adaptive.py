@@ -1,8 +1,8 @@
 """Adaptive input and softmax (Grave et al. 2017; Baevski & Auli 2019) as Transformer-XL uses them.
 
-Words are sorted by frequency and cut into clusters. Rare clusters have narrower vectors (`ratio`),
-and a rare word's probability is that of its cluster, one more row of the first softmax, times its
-own within it.
+Words are sorted by frequency and divided into clusters. Rare clusters have narrower vectors
+(`ratio`). The probability of a rare word is the probability of its cluster (one more row of the
+first softmax) times the probability of the word within the cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from regard.models.output import CHUNK, Output, surprisal
 
 
 class AdaptiveEmbedding(nn.Module):
-    """One table a cluster, each projected to the model's width and scaled by its root."""
+    """One embedding table per cluster, each projected to the model's width and scaled by √width."""
 
     def __init__(
         self, vocab_size: int, cutoffs: tuple[int, ...], size: int, ratio: int, width: int
@@ -54,7 +54,7 @@ class AdaptiveEmbedding(nn.Module):
 
 
 class AdaptiveOutput(Output):
-    """log P(word), tied to the embedding's tables; if `shared`, also to its rarer projections."""
+    """log P(word), tied to the embedding's tables; with `shared`, also to its rarer projections."""
 
     def __init__(self, embedding: AdaptiveEmbedding, size: int, shared: bool) -> None:
         nn.Module.__init__(self)
@@ -75,7 +75,7 @@ class AdaptiveOutput(Output):
                 )
 
     def cluster(self, i: int) -> tuple[Tensor, Tensor]:
-        """Weight and bias of cluster i; the first's end with one row for each of the others."""
+        """Returns weight and bias of cluster i; the first one ends with a row per other cluster."""
         if self.ratio == 1:
             inside = slice(self.edges[i], self.edges[i + 1])
             weight, bias = self.tables[0].weight[inside], self.biases[0][inside]
@@ -87,14 +87,14 @@ class AdaptiveOutput(Output):
         return weight, bias
 
     def narrowed(self, hidden: Tensor, i: int) -> Tensor:
-        """The hidden rows in the width of cluster i."""
+        """Projects the hidden states to the width of cluster i."""
         return F.linear(hidden, self.projections[i].mT) if len(self.projections) else hidden
 
     def clusters(self) -> range:
         return range(1, len(self.edges) - 1)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities of the whole vocabulary."""
+        """Returns log-probabilities of the whole vocabulary."""
 
         def log_p(i: int) -> Tensor:
             return torch.log_softmax(F.linear(self.narrowed(hidden, i), *self.cluster(i)), -1)
@@ -104,7 +104,8 @@ class AdaptiveOutput(Output):
         return torch.cat([first[..., :common], *tails], -1)
 
     def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
-        """Summed over the targets; a tail's logits are made only for its own words."""
+        """Returns the sum over the targets; a rare cluster's logits are computed only for its
+        words."""
         edges = torch.tensor(self.edges[1:-1], device=targets.device)
         cluster = torch.bucketize(targets, edges, right=True)
         first = torch.where(cluster == 0, targets, self.edges[1] + cluster - 1)

@@ -1,4 +1,4 @@
-"""What all models share: a configuration in words, and checks of what comes in."""
+"""What all models share: base classes of configurations and models, and checks of the inputs."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """A model's few numbers. Subclasses are frozen dataclasses whose fields are words."""
+    """The configuration of a model. Subclasses are frozen dataclasses with plain field names."""
 
     def __post_init__(self) -> None:
         self.check()
 
     def check(self) -> None:
-        """Refuses what is of another kind, or contradicts itself."""
+        """Refuses fields of a wrong type, and fields that contradict each other."""
         kinds = get_type_hints(type(self))
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -58,26 +58,24 @@ class Config:
             if field.name in POSITIVE and value <= 0:
                 raise ConfigError(f"{field.name} is {value}; it must be at least 1")
             if field.name in ("layers", "decoder_layers") and value > MOST_LAYERS:
-                raise ConfigError(
-                    f"{field.name} is {value:,}; at most {MOST_LAYERS:,} are believable"
-                )
+                raise ConfigError(f"{field.name} is {value:,}; it must be at most {MOST_LAYERS:,}")
         width, heads = getattr(self, "width", None), getattr(self, "heads", None)
         if width and heads and getattr(self, "head_size", None) is None and width % heads:
             raise ConfigError(
-                f"width {width} is not divisible by heads {heads}; choose heads that divide it"
+                f"width {width} is not divisible by heads {heads}; choose a divisor of the width"
                 + (", or give head_size" if hasattr(self, "head_size") else "")
             )
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
-        """From a dictionary, naming the field that is unknown."""
+        """Builds a configuration from a dictionary; an error names the unknown field."""
         return from_table(cls, values, what="field", advice=f"({cls.__name__})")
 
     def replace(self, **changes: Any) -> Self:
         return self.of(dataclasses.asdict(self) | changes)
 
     def without_dropout(self) -> dict[str, float]:
-        """The fields that switch dropout off, but for that of a task's head."""
+        """Returns the fields that switch dropout off, except the dropout of a task's head."""
         names = [field.name for field in dataclasses.fields(self)]
         own = [name for name in names if name.startswith("dropout") and name != "dropout_head"]
         return dict.fromkeys(own, 0.0)
@@ -88,7 +86,7 @@ POSITIVE = {
     "window", "band", "embedding", "ratio", "buckets", "segments", "decoder_layers",
     "decoder_heads", "decoder_ffn_size",
 }  # fmt: skip
-MOST_LAYERS = 10_000  # of anything believable
+MOST_LAYERS = 10_000  # a larger number is an error in the configuration
 CHOICES = {
     "activation": set(ACTIVATIONS),
     "norm": set(NORM_PLACES),
@@ -97,63 +95,64 @@ CHOICES = {
 
 
 class Model(nn.Module):
-    """A map from tokens to hidden states; `output` maps those to the vocabulary.
+    """A model maps tokens to hidden states; its `output` maps hidden states to the vocabulary.
 
-    What a model can do stands here as its capabilities, so that nobody asks which model it is.
+    The capabilities of a model are class attributes and methods here, so that no caller has to ask
+    which model it is.
     """
 
     config: Any
     output: Output
     kind: ClassVar[str] = "decoder"  # or "encoder", "encoder-decoder"
-    causal: ClassVar[bool] = False  # does each row see only what came before it?
-    # What its forward takes besides tokens and their marks: "state", "segments", "known",
-    # "order" (who sees whom), "targets" (rows that ask for a word), "prefix", "global_tokens".
+    causal: ClassVar[bool] = False  # True if each row sees only the rows before it
+    # The arguments of its forward besides input_ids and attention_mask: "state", "segments",
+    # "known", "order" (who sees whom), "targets" (query rows), "prefix", "global_tokens".
     accepts: ClassVar[frozenset[str]] = frozenset()
-    remembers: ClassVar[str] = ""  # "rows" or a "vector" of an earlier segment, in its state
-    fills: ClassVar[str] = ""  # how it guesses blanks: "masked", "queries" or "sentinels"
-    summary_row: ClassVar[str] = "last"  # the row that stands for a whole text, or "first"
-    # What the scores of a row are about: all "rows", "windows" of them, or "": no attention.
+    remembers: ClassVar[str] = ""  # what its state keeps of earlier segments: "rows" or a "vector"
+    fills: ClassVar[str] = ""  # how it fills blanks: "masked", "queries" or "sentinels"
+    summary_row: ClassVar[str] = "last"  # the row that represents a whole text, or "first"
+    # What a row attends to: all "rows", "windows" of rows, or "" if there is no attention.
     attends: ClassVar[str] = "rows"
 
     @property
     def decoding(self) -> str:
-        """How it goes on with a text: by a "kv_cache", with the source beside it ("cross"), a
-        "recurrent" memory, rows that ask ("queries"), or "recompute". "": it does not.
+        """How the model generates: with a "kv_cache", with the source beside it ("cross"), with a
+        "recurrent" memory, with query rows ("queries"), or by "recompute". "": it cannot generate.
         """
         return ""
 
     @property
     def reach(self) -> int | None:
-        """How many rows before the last one matter to it; None: all."""
+        """How many rows before the last one influence it; None: all rows."""
         return None
 
     def stacks(self) -> dict[str, list[nn.Module]]:
-        """Its layers; an encoder's and a decoder's apart."""
+        """Returns the layers by stack: one stack "", or two, "encoder" and "decoder"."""
         blocks: Any = self.blocks
         return {"": list(blocks)}
 
     def unlimited(self) -> Self:
-        """The model without limits that only training has."""
+        """Returns the model without the limits that only training has."""
         return self
 
     def read_forwards(self) -> None:
-        """Ends what only training does: reading half of the texts backwards."""
+        """Switches off what only training does: reading half of the batch backwards."""
 
     @contextmanager
     def one_direction(self) -> Iterator[None]:
-        """Within it a single text can be read, also by a model that learns in two directions."""
+        """Lets a single text be read, also by a model that trains in two directions."""
         yield
 
     def grow_vocabulary(self, vocab_size: int) -> None:
-        """Makes rows for new tokens, drawn as the first ones were."""
-        raise ConfigError(f"{type(self).__name__} cannot learn tokens that it was not made with")
+        """Adds embedding rows for new tokens, initialized like the first rows."""
+        raise ConfigError(f"{type(self).__name__} cannot learn new tokens; choose gpt or llama")
 
     def __init__(self) -> None:
         super().__init__()
-        self.extensions: dict[str, dict[str, Any]] = {}  # parts added to it: name -> options
+        self.extensions: dict[str, dict[str, Any]] = {}  # the added parts: name -> options
 
     def initialize(self) -> Self:
-        """Sets the weights as the paper does."""
+        """Initializes the weights as the paper does."""
         raise TypeError(f"{type(self).__name__} does not say how it is initialized")
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -161,7 +160,7 @@ class Model(nn.Module):
         return y
 
     def start(self, batch: int, capacity: int) -> State:
-        """An empty state for `batch` sequences of up to `capacity` tokens."""
+        """Returns an empty state for `batch` sequences of up to `capacity` tokens."""
         return State()
 
     @property
@@ -175,26 +174,25 @@ class Model(nn.Module):
         return next(self.parameters()).device
 
     def parameter_count(self) -> int:
-        """The numbers that were learned. Small ones are no parameters: what holds them says how
-        many they are (`learned_numbers`).
-        """
+        """Returns the number of learned parameters. Quantized weights are buffers, not parameters:
+        their modules report how many they hold (`learned_numbers`)."""
         small: int = sum(getattr(part, "learned_numbers", 0) for part in self.modules())
         return small + sum(p.numel() for p in self.parameters() if p.requires_grad)
 
 
 class Headed(Model):
-    """A model that can carry heads. Its class says how each one is made."""
+    """A model that can carry heads. A subclass says how each head is built."""
 
     def head(self, name: str, classes: int) -> nn.Module:
         raise TypeError(f"{type(self).__name__} does not say what heads it has")
 
     def add_heads(self, heads: Heads) -> None:
-        """One module for each head but "masked", which is the output."""
+        """Builds one module for each head except "masked", which is the output."""
         others = {name: classes for name, classes in heads.items() if name != "masked"}
         self.heads = nn.ModuleDict({name: self.head(name, k) for name, k in others.items()})
 
     def read(self, head: str, hidden: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """What a head makes of the hidden states."""
+        """Returns what a head computes from the hidden states."""
         if head not in self.heads:
             raise UnknownName("head", head, list(self.heads), "(of this model)")
         y: Tensor = self.heads[head](hidden, attention_mask)
@@ -210,7 +208,7 @@ class Encoder(Headed):
 
 
 class EncoderDecoder(Model):
-    """An encoder reads the source once; a decoder reads itself and what the encoder made of it."""
+    """An encoder reads the source once; a decoder reads its own rows and the encoder's output."""
 
     kind = "encoder-decoder"
     fills = "sentinels"
@@ -225,17 +223,17 @@ class EncoderDecoder(Model):
         }
 
     def embed(self, input_ids: Tensor, at: Tensor) -> Tensor:
-        """The rows of the first layer, of tokens that stand at `at` [B|1, T]."""
+        """Returns the input of the first layer for tokens at the positions `at` [B|1, T]."""
         raise TypeError(f"{type(self).__name__} does not say how it embeds")
 
     def source_view(
         self, pattern: Pattern, rows: int, dtype: torch.dtype, known: KnowledgeView
     ) -> View:
-        """What the rows of the encoder see of each other."""
+        """Returns what the encoder rows see of each other."""
         return known.view(pattern, dtype)
 
     def target_view(self, pattern: Pattern, past: int, rows: int, dtype: torch.dtype) -> View:
-        """What the rows of the decoder see of each other, `past` rows before them included."""
+        """Returns what the decoder rows see of each other and of the `past` rows before them."""
         return View(pattern)
 
     def finish_source(self, x: Tensor) -> Tensor:
@@ -291,7 +289,7 @@ class EncoderDecoder(Model):
         return State([*caches(self.decoder_blocks, batch, capacity), *own])
 
     def project_source(self, encoded: Tensor) -> list[CrossKV]:
-        """The encoder's output as each decoder layer reads it, projected once."""
+        """Returns the encoder's output as keys and values of each decoder layer, projected once."""
         blocks: Any = self.decoder_blocks
         return [CrossKV(block.cross.layer.project.pairs(encoded)) for block in blocks]
 
@@ -302,39 +300,38 @@ class EncoderDecoder(Model):
         attention_mask: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
     ) -> Tensor:
-        """input_ids [B, S], decoder_input_ids [B, T] (shifted right) -> hidden states [B, T, width]
-        of the decoder.
-        """
+        """Maps input_ids [B, S] and decoder_input_ids [B, T] (shifted right) to the decoder's
+        hidden states [B, T, width]."""
         attention_mask = as_booleans(attention_mask, input_ids)
         encoded = self.project_source(self.encode(input_ids, attention_mask))
         return self.decode(decoder_input_ids, encoded, attention_mask, decoder_attention_mask)
 
 
 def check_tokens(input_ids: Tensor, vocab_size: int) -> None:
-    """Refuses ids outside the vocabulary; inside a compiled graph the embedding itself has to."""
+    """Refuses ids outside the vocabulary; in a compiled graph only the embedding can do that."""
     if torch.compiler.is_compiling() or not input_ids.is_cpu or input_ids.numel() == 0:
         return
     if input_ids.is_floating_point():
         raise InputError(f"input_ids are {input_ids.dtype}; they must be integers")
     if input_ids.dim() != 2:
         raise InputError(
-            f"input_ids are of shape {list(input_ids.shape)}; expected is [batch, length]"
+            f"input_ids has shape {list(input_ids.shape)}; the expected shape is [batch, length]"
         )
     low, high = (int(x) for x in input_ids.aminmax())
     if low < 0 or high >= vocab_size:
         raise InputError(
             f"token id {low if low < 0 else high} is outside the vocabulary of {vocab_size}; "
-            "is this the model's own tokenizer?"
+            "use the tokenizer of this model"
         )
 
 
 def as_booleans(attention_mask: Tensor | None, input_ids: Tensor) -> Tensor | None:
-    """A mask of booleans: True at tokens, False at padding. Tokenizers write 1 and 0."""
+    """Returns the mask as booleans: True at tokens, False at padding. Tokenizers write 1 and 0."""
     if attention_mask is None:
         return None
     if attention_mask.shape != input_ids.shape:
         raise InputError(
-            f"attention_mask is of shape {list(attention_mask.shape)}, and the ids are of shape "
+            f"attention_mask has shape {list(attention_mask.shape)}, and input_ids has shape "
             f"{list(input_ids.shape)}; both must be [batch, length]"
         )
     return attention_mask if attention_mask.dtype == torch.bool else attention_mask.bool()
@@ -343,13 +340,13 @@ def as_booleans(attention_mask: Tensor | None, input_ids: Tensor) -> Tensor | No
 def check_length(rows: int, context: int) -> None:
     if rows > context:
         raise InputError(
-            f"{rows} tokens are more than the {context} positions this model has learned; "
+            f"{rows} tokens are more than the {context} positions of this model; "
             "shorten the text, or choose a model with a longer context"
         )
 
 
 def normal(module: nn.Module, std: float) -> None:
-    """N(0, std) for matrices and embeddings, zeros for biases, ones for norms."""
+    """Initializes matrices and embeddings with N(0, std), biases with zeros, norms with ones."""
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
             nn.init.normal_(part.weight, std=std)

@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2018): a post-norm encoder that sees both sides of every word.
 
-The authors' code uses the tanh form of GELU, the published PyTorch weights the exact one:
-`activation`.
+The authors' code uses the tanh form of GELU, the published PyTorch weights use the exact form:
+`activation` chooses.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class BertConfig(Config):
 
     @property
     def first_position(self) -> int:
-        """Rows of the position table before this one belong to nobody."""
+        """The first used row of the position table; the rows before it are never used."""
         return 0
 
 
 class Embeddings(nn.Module):
-    """Word, position and segment, summed and normed."""
+    """Word, position and segment embeddings, summed and normalized."""
 
     def __init__(self, c: BertConfig) -> None:
         super().__init__()
@@ -67,14 +67,13 @@ class Embeddings(nn.Module):
 
 
 class Bert(Encoder):
-    """An encoder with the heads asked for; by default those of pre-training, the masked word and
-    the next sentence.
-    """
+    """An encoder with the requested heads; by default the heads of pre-training, which predict the
+    masked words and the next sentence."""
 
     accepts = frozenset({"segments", "order", "known"})
 
     PRETRAINING: Heads = {"masked": 0, "next": 2}
-    GUESSING: str | None = None  # the activation before words are guessed; the layers' unless given
+    GUESSING: str | None = None  # the activation of the masked-word head; the layers' unless given
 
     def __init__(self, config: BertConfig, heads: Heads | None = None) -> None:
         super().__init__()
@@ -109,7 +108,7 @@ class Bert(Encoder):
         )
 
     def initialize(self) -> Self:
-        """A normal distribution of 0.02, cut at two deviations."""
+        """Initializes with a normal distribution of deviation 0.02, truncated at two deviations."""
         normal(self, self.config.init_std)
         for part in self.modules():
             if isinstance(part, nn.Linear | nn.Embedding):
@@ -125,11 +124,12 @@ class Bert(Encoder):
         order: Tensor | None = None,
         known: KnowledgeView = NOTHING,
     ) -> Tensor:
-        """input_ids [B, T] -> hidden states [B, T, width]; `attention_mask` [B, T] is False at
+        """Maps input_ids [B, T] to hidden states [B, T, width]; `attention_mask` [B, T] is False at
         padding.
 
-        With an `order` [B, T] a row sees the rows of an order not above its own; 0, 1, 2, … reads
-        from left to right. `known` may place rows elsewhere and hide some from others.
+        With an `order` [B, T], a row sees the rows whose order is not above its own; 0, 1, 2, …
+        reads from left to right. `known` may change the positions of rows and hide rows from
+        others.
         """
         c = self.config
         check_tokens(input_ids, c.vocab_size)
@@ -153,7 +153,7 @@ class Bert(Encoder):
 
 
 def ordered(order: Tensor, attention_mask: Tensor | None, dtype: torch.dtype) -> Ordered:
-    """Rows see real keys of an order not above their own."""
+    """Lets rows see the keys that are not padding and whose order is not above theirs."""
     return Ordered(
         order,
         order if attention_mask is None else torch.where(attention_mask, order, Ordered.HIDDEN),
@@ -200,8 +200,8 @@ FAMILY = Family(
         "": PaperDefaults(
             lr=1e-4, eps=1e-6, weight_decay=0.01, warmup=10_000, steps=1_000_000, batch_size=256,
             seq_len=512,
-            differs="the paper's Adam lacks the correction and its decay starts at 0: bert-adam, "
-            "bert",
+            differs="the paper's Adam has no bias correction and its decay starts at step 0: "
+            "optimizer bert-adam, schedule bert",
         ),
     },
     finetuning={
@@ -211,6 +211,6 @@ FAMILY = Family(
         "choose": _finetuning.replace(batch_size=16),
     },
     input_format=InputFormat(parts("cls a sep"), parts("cls a sep b:1 sep:1")),
-    # run_squad.py of google-research/bert; the paper's recipe
+    # as in run_squad.py of google-research/bert and in the paper
     passage_format=PassageFormat(("cls", "question", "sep", "passage", "sep"), (0, 0, 0, 1, 1)),
 )  # fmt: skip

@@ -1,8 +1,8 @@
-"""The card of a model family: everything that is said of the family as a whole, in one place.
+"""The card of a model family: all facts about the family as a whole, in one place.
 
-Each model's file ends with its card, `FAMILY`. Whoever needs to know something of a family (its
-sizes, the objective of its paper, the learning rate of a fine-tuning, how a pair of texts is laid
-out) asks the card. No other file holds a table by family.
+Each model's file ends with its card, `FAMILY`. Code that needs a fact about a family (its sizes,
+the objective of its paper, the learning rate of a fine-tuning, the input format of a pair of texts)
+reads the card. No other file holds a table by family.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperDefaults:
-    """What a paper trained with. `lr` is the highest learning rate, or a factor with the schedule
-    "noam". From scratch, a narrower model has a higher one: see `regard/training/resolve.py`.
-    """
+    """The training settings of a paper. `lr` is the highest learning rate, or a factor with the
+    schedule "noam". From scratch, a narrower model has a higher one: see
+    `regard/training/resolve.py`."""
 
     lr: float
     optimizer: str = "adamw"
@@ -58,14 +58,15 @@ BUDGET_TRAINING = PaperDefaults(
 
 @dataclass(frozen=True)
 class Shape:
-    """A size for a laptop. A family turns it into fields of its configuration."""
+    """A laptop size. A family turns it into fields of its configuration."""
 
     layers: int
     width: int
     heads: int
 
     def fields(self) -> dict[str, Any]:
-        """What nearly all configurations call it; the feed-forward network is 4 times as wide."""
+        """Returns the fields of nearly all configurations; the feed-forward network is 4 times as
+        wide."""
         return {
             "layers": self.layers,
             "width": self.width,
@@ -126,29 +127,30 @@ class Family:
 
     @property
     def running_objective(self) -> str:
-        """What it learns from plain running text."""
+        """The objective that it learns from plain running text."""
         return self.text_objective or self.objective
 
     def source(self, size: str) -> tuple[str, int]:
-        """The paper and the year of one size."""
+        """Returns the paper and the year of one size."""
         for start, paper, year in self.later:
             if size.startswith(start):
                 return paper, year
         return self.paper, self.year
 
     def trained(self, size: str = "") -> PaperDefaults:
-        """What the paper of a size trained with; of the family where the size has no entry."""
+        """Returns the training settings of a size's paper, or of the family if the size has no
+        entry."""
         keys = [key for key in self.training if key and f"{size}-".startswith(f"{key}-")]
         return self.training[max(keys, key=len, default="")]
 
     def finetuned(self, task: str) -> PaperDefaults:
-        """What the paper fine-tuned with on such a task."""
+        """Returns the fine-tuning settings of the paper for this task."""
         if not self.finetuning:
             raise ConfigError(f"{self.name} is not known to learn {task}")
         return self.finetuning.get(task) or self.finetuning[""]
 
     def shape(self, size: str, seq_len: int) -> dict[str, Any]:
-        """The fields of the configuration for a size of a laptop."""
+        """Returns the fields of the configuration for a laptop size."""
         if size not in SHAPES:
             raise UnknownName("size", size, SHAPES, "(leave it out for the published one)")
         return self.laptop(SHAPES[size], seq_len)

@@ -1,8 +1,9 @@
 """GPT-1 (Radford et al. 2018), GPT-2 (Radford et al. 2019), GPT-3 (Brown et al. 2020).
 
-GPT-1 is post-norm without a last norm; GPT-2 is pre-norm with one, and starts its residual outputs
-smaller; GPT-3 is GPT-2 whose every second layer sees only a band of the past. How wide the band was
-is not published: `band` has a default of ours, and so has the choice that the first layer is dense.
+GPT-1 is post-norm and has no final norm. GPT-2 is pre-norm with a final norm, and initializes the
+residual outputs with smaller values. GPT-3 is GPT-2 in which every second layer sees only a band of
+the past. The width of the band is not published: the default of `band`, and the choice that the
+first layer is dense, are ours.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class GPTConfig(Config):
     heads: int = 12
     ffn_size: int | None = None  # 4 · width unless given
     norm: str = "pre"  # "post": GPT-1
-    band: int | None = None  # GPT-3: how many rows, itself included, every second layer sees
+    band: int | None = None  # GPT-3: the rows that every second layer sees, the row itself included
     activation: str = "gelu_tanh"
     dropout: float = 0.1
     dropout_attention: float = 0.1
@@ -48,7 +49,7 @@ class GPTConfig(Config):
 
 
 class GPT(Headed):
-    """A language model, with the heads asked for beside it; by default none."""
+    """A language model with the requested heads; by default it has no heads."""
 
     causal = True
     accepts = frozenset({"state", "prefix"})
@@ -64,7 +65,7 @@ class GPT(Headed):
             nn.LayerNorm(c.width, c.norm_eps) if c.norm == "pre" else nn.Identity()
         )
         self.output = Output(self.tokens.weight)
-        self.finish = for_the_output
+        self.finish = output_rows
         self.add_heads(heads or {})
 
     @staticmethod
@@ -81,16 +82,16 @@ class GPT(Headed):
         )
 
     def head(self, name: str, classes: int) -> nn.Module:
-        """What reads a text is its last row; a bias is where published classes have one."""
+        """Builds a head. Heads of whole texts read the last row; a bias exists where the published
+        classes have one."""
         c = self.config
         if name in ("tag", "answer"):
             return TokenHead(c.width, classes, c.dropout_head if name == "tag" else 0.0)
         return LastRowHead(c.width, classes, c.dropout_head, bias=name == "choose")
 
     def initialize(self) -> Self:
-        """N(0, 0.02); with pre-norm the outputs onto the residual path are divided by √(2 ·
-        layers).
-        """
+        """Initializes with N(0, 0.02); with pre-norm, the outputs onto the residual path are
+        divided by √(2 · layers)."""
         c = self.config
         normal(self, c.init_std)
         if c.norm == "pre":
@@ -132,11 +133,11 @@ class GPT(Headed):
         state: State | None = None,
         prefix: Tensor | None = None,
     ) -> Tensor:
-        """input_ids [B, T] -> hidden states [B, T, width]; `attention_mask` [B, T] is False at
+        """Maps input_ids [B, T] to hidden states [B, T, width]; `attention_mask` [B, T] is False at
         padding.
 
-        The first `prefix` [B] real tokens see each other (Raffel et al. 2019, 3.2.1). What follows
-        them in later calls needs no prefix: it sees everything before it anyway.
+        The first `prefix` [B] tokens that are not padding see each other (Raffel et al. 2019,
+        3.2.1). The tokens of later calls need no prefix: they see everything before them anyway.
         """
         c = self.config
         check_tokens(input_ids, c.vocab_size)
@@ -151,19 +152,19 @@ class GPT(Headed):
         return self.finish(self, self.norm(x), input_ids, attention_mask, state)
 
     def embed(self, input_ids: Tensor, at: Tensor) -> Tensor:
-        """The rows of the first layer, of tokens that stand at `at` [B|1, T]."""
+        """Returns the input of the first layer for tokens at the positions `at` [B|1, T]."""
         y: Tensor = self.dropout(self.tokens(input_ids) + self.positions(at))
         return y
 
     def views(
         self, x: Tensor, at: Tensor, attention_mask: Tensor | None, past: int, prefix: Tensor | None
     ) -> list[View]:
-        """What the layers see, in turn: everything before them, and with GPT-3 a band of it."""
+        """Returns what the layers see, in turn: all rows before them and, in GPT-3, a band."""
         band = self.config.band
         if band is not None and prefix is not None:
             raise InputError(
                 f"every second layer of this GPT sees a band of {band} rows, and a "
-                "band has no prefix; choose a GPT without 'band'"
+                "band cannot have a prefix; choose a GPT without 'band'"
             )
         dense = View(seen_before(x, attention_mask, past, prefix))
         if band is None:
@@ -171,21 +172,21 @@ class GPT(Headed):
         return [dense, View(banded(band, attention_mask, past, x, working_dtype(x)))]
 
 
-def for_the_output(
+def output_rows(
     model: GPT,
     hidden: Tensor,
     input_ids: Tensor,
     attention_mask: Tensor | None,
     state: State | None,
 ) -> Tensor:
-    """The rows with all that the model's output needs."""
+    """Returns the hidden states with everything that the model's output needs."""
     return model.output.rows(hidden, input_ids, attention_mask, state)
 
 
 def seen_before(
     x: Tensor, attention_mask: Tensor | None, past: int, prefix: Tensor | None
 ) -> Pattern:
-    """Causal, but a prefix is all of order 0."""
+    """Returns a causal pattern; with a `prefix`, all its tokens have order 0 and see each other."""
     if prefix is None:
         return causal(attention_mask, past, working_dtype(x))
     place = positions(attention_mask, 0, past + x.size(1), x.device)
@@ -197,9 +198,8 @@ def seen_before(
 def banded(
     band: int, attention_mask: Tensor | None, past: int, x: Tensor, dtype: torch.dtype
 ) -> Pattern:
-    """The last `band` rows, itself included: a window where all rows are here, a comparison with a
-    cache.
-    """
+    """Returns a pattern of the last `band` rows, the row itself included: a Window if all rows are
+    in this call, a comparison of orders with a cache."""
     if past == 0:
         return Window(band - 1, 0, x.size(1), dtype, x.device, attention_mask)
     order = positions(attention_mask, 0, past + x.size(1), x.device)
@@ -251,11 +251,11 @@ FAMILY = Family(
     training={
         "": _gpt3.replace(
             seq_len=1024, batch_size=512, until=None,
-            differs="what GPT-2 trained with is not published; this is GPT-3's, with its batch",
+            differs="GPT-2's settings are not published; these are GPT-3's, with GPT-2's batch",
         ),
         "gpt1": PaperDefaults(
             lr=2.5e-4, weight_decay=0.01, schedule="cosine", warmup=2000, batch_size=64,
-            seq_len=512, differs="clip is that of its fine-tuning",
+            seq_len=512, differs="grad_clip is that of its fine-tuning",
         ),
         "gpt3": _gpt3,
         "gpt3-medium": _gpt3.replace(lr=3e-4),
@@ -274,7 +274,7 @@ FAMILY = Family(
     },
     # start, delimiter, extract: Radford et al. 2018, 3.3
     input_format=InputFormat(parts("start a cls"), parts("start a sep b cls"), segments=False),
-    # The question first, since a passage token sees only what stands before it.
+    # The question comes first, since a passage token sees only the tokens before it.
     passage_format=PassageFormat(
         ("start", "question", "sep", "passage", "cls"), (0,) * 5, length=512
     ),

@@ -1,9 +1,9 @@
-"""Llama (Touvron et al. 2023a) and its kin: a GPT of other bricks.
+"""Llama (Touvron et al. 2023a) and related models: a GPT with other components.
 
-Rotary positions, RMSNorm before each sub-layer, a gated network with SiLU, no biases. From Llama 2
-on (Touvron et al. 2023b) large sizes group their queries; from Llama 3.1 on (Dubey et al. 2024)
-slow rotations are stretched for a longer context. The pairs that turn together stand half a head
-apart, as in Hugging Face's weights; the authors' own files interleave them.
+It has rotary positions, RMSNorm before each sub-layer, a gated network with SiLU, and no biases.
+From Llama 2 on (Touvron et al. 2023b) large sizes use grouped queries; from Llama 3.1 on (Dubey et
+al. 2024) slow rotations are stretched for a longer context. The two elements of a rotated pair are
+half a head apart, as in Hugging Face's weights; the authors' own files interleave them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from regard.core.errors import ConfigError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Model, normal
 from regard.models.family import Family, PaperDefaults, Shape
-from regard.models.gpt import GPT, for_the_output, seen_before
+from regard.models.gpt import GPT, output_rows, seen_before
 from regard.models.output import Heads, Output
 from regard.models.state import State
 
@@ -36,12 +36,12 @@ class LlamaConfig(Config):
     width: int = 4096
     layers: int = 32
     heads: int = 32
-    kv_heads: int | None = None  # heads of keys and values; `heads` unless given
+    kv_heads: int | None = None  # the number of key/value heads; `heads` unless given
     head_size: int | None = None  # width / heads unless given
     ffn_size: int = 11008
     activation: str = "silu"
-    bias: bool = False  # of the attention's matrices
-    tied: bool = False  # is the output the table of the tokens?
+    bias: bool = False  # True if the attention's matrices have biases
+    tied: bool = False  # True if the output shares the token embedding
     rope_theta: float = 10000.0
     rope_scaling: tuple[float, ...] = ()  # Llama 3.1: factor, low and high frequency, old context
     dropout: float = 0.0
@@ -54,11 +54,11 @@ class LlamaConfig(Config):
         super().check()
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ConfigError(
-                f"kv_heads is {self.kv_heads}, and heads {self.heads}; each of them serves equally "
-                "many heads, so choose a number that divides heads"
+                f"kv_heads is {self.kv_heads}, and heads is {self.heads}; choose kv_heads that "
+                "divides heads, so that each serves equally many heads"
             )
         if self.size % 2:
-            raise ConfigError(f"heads of {self.size} numbers cannot be turned in pairs; it is odd")
+            raise ConfigError(f"head_size is {self.size}; rotary positions need an even number")
         if self.rope_theta <= 1.0:
             raise ConfigError(f"rope_theta is {self.rope_theta}; it must be above 1")
         if len(self.rope_scaling) not in (0, 4):
@@ -69,28 +69,29 @@ class LlamaConfig(Config):
 
     @property
     def size(self) -> int:
-        """Numbers of a head."""
+        """The width of a head."""
         return self.width // self.heads if self.head_size is None else self.head_size
 
     def frequencies(self, device: torch.device) -> Tensor:
-        """The angle by which each pair of numbers turns from one position to the next."""
+        """Returns the angle by which each pair of elements rotates per position."""
         exponents = torch.arange(0, self.size, 2, device=device).float() / self.size
         fast = 1.0 / self.rope_theta**exponents
         if not self.rope_scaling:
             return fast
         factor, low, high, old = self.rope_scaling
-        turns = old * fast / (2 * math.pi)  # how often a pair turns within the old context
+        turns = old * fast / (2 * math.pi)  # the rotations of a pair within the old context
         share = ((turns - low) / (high - low)).clamp(0.0, 1.0)
         return (1 - share) * fast / factor + share * fast
 
 
 class Llama(GPT):
-    """A language model, or with other heads than "masked" a reader without an output."""
+    """A language model. With heads other than "masked" it has no output layer, and only the heads
+    read its hidden states."""
 
     config: LlamaConfig
 
     def __init__(self, config: LlamaConfig, heads: Heads | None = None) -> None:
-        Model.__init__(self)  # a GPT's table of positions is not built
+        Model.__init__(self)  # skips GPT's constructor, which builds a position table
         c = self.config = config
         self.tokens = nn.Embedding(c.vocab_size, c.width)
         self.dropout = Dropout(c.dropout)
@@ -101,7 +102,7 @@ class Llama(GPT):
             table = self.tokens.weight
             table = table if c.tied else nn.Parameter(torch.empty_like(table))
             self.output = Output(table)
-        self.finish = for_the_output if "masked" in heads else as_they_are
+        self.finish = output_rows if "masked" in heads else hidden_states
         self.add_heads(heads)
 
     @staticmethod
@@ -118,7 +119,7 @@ class Llama(GPT):
         return Block(residual(attention), residual(network))
 
     def initialize(self) -> Self:
-        """N(0, 0.02), the output onto the residual path too."""
+        """Initializes with N(0, 0.02), also the outputs onto the residual path."""
         normal(self, self.config.init_std)
         if hasattr(self, "output") and not self.config.tied:
             nn.init.normal_(self.output.weight, std=self.config.init_std)
@@ -139,14 +140,14 @@ class Llama(GPT):
         return [View(seen_before(x, attention_mask, past, prefix), turns=turns)]
 
 
-def as_they_are(
+def hidden_states(
     model: GPT,
     hidden: Tensor,
     input_ids: Tensor,
     attention_mask: Tensor | None,
     state: State | None,
 ) -> Tensor:
-    """The rows of a model without an output, which heads read."""
+    """Returns the hidden states unchanged, for a model without an output, which heads read."""
     return hidden
 
 
@@ -185,7 +186,8 @@ SIZES = {
 
 
 def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
-    """A gated network has three matrices: two thirds as wide it is as large as a plain one."""
+    """Returns the fields of a laptop size. A gated network has three matrices: at two thirds of the
+    width it has as many parameters as a plain one."""
     return shape.fields() | {"ffn_size": -(-8 * shape.width // 3 // 32) * 32}
 
 
@@ -222,12 +224,12 @@ FAMILY = Family(
         "": PaperDefaults(
             lr=2e-5, weight_decay=0.1, schedule="cosine", min_lr_ratio=0.1, batch_size=64,
             seq_len=512, epochs=2,
-            differs="the papers tune on instructions alone; this is what Llama 2 did, with "
-            "shorter rows",
+            differs="the papers fine-tune only on instructions; these are Llama 2's settings "
+            "with a shorter seq_len",
         ),
     },
     laptop=laptop,
-    # As GPT's: the last row speaks for the text.
+    # As in GPT, the last row represents the text.
     input_format=InputFormat(parts("start a cls"), parts("start a sep b cls"), segments=False),
     passage_format=PassageFormat(
         ("start", "question", "sep", "passage", "cls"), (0,) * 5, length=512

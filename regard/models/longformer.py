@@ -1,7 +1,8 @@
-"""Longformer (Beltagy, Peters and Cohan 2020): windows for all, and a few global tokens.
+"""Longformer (Beltagy, Peters and Cohan 2020): a window for every token, and a few global tokens.
 
-The global rows are a second attention with its own query, key and value: it reads every row, and
-its result replaces the local one. `lengthen` makes any of our encoders long by repeating positions.
+The global rows are a second attention with its own query, key and value projections: it reads every
+row, and its result replaces the local one. `lengthen` turns any of our BERT-like encoders into a
+Longformer by repeating its positions.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ from regard.models.state import NOTHING, KnowledgeView, everything
 @dataclass(frozen=True)
 class LongformerConfig(RobertaConfig):
     context: int = 4096
-    window: int | tuple[int, ...] = 512  # both sides together; one number, or one a layer
+    window: int | tuple[int, ...] = 512  # both sides together; one number, or one per layer
 
     def check(self) -> None:
         super().check()
         for window in self.windows:
             if window < 2 or window % 2:
-                raise ConfigError(f"window {window} must be even and at least 2: half a side")
+                raise ConfigError(f"window {window} is wrong; it must be even and at least 2")
         if len(self.windows) != self.layers:
-            raise ConfigError(f"window names {len(self.windows)} layers; layers is {self.layers}")
+            raise ConfigError(
+                f"window names {len(self.windows)} layers; layers is {self.layers}; give one "
+                "number for each layer, or one for all"
+            )
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -47,7 +51,7 @@ class LongformerConfig(RobertaConfig):
 
 @dataclass(frozen=True)
 class LongView:
-    """A layer's window, and where its global rows stand: [B, G], -1 where a text has fewer."""
+    """A layer's window, and the positions of its global rows: [B, G], -1 where a text has fewer."""
 
     local: View
     everywhere: View
@@ -58,14 +62,14 @@ class LongView:
         return x.gather(1, self.rows.clamp_min(0)[..., None].expand(-1, -1, x.size(2)))
 
     def scatter(self, x: Tensor, rows: Tensor) -> Tensor:
-        """x with the global rows put in their places; what has no place falls behind the end."""
+        """Returns x with the global rows at their positions; rows at -1 are dropped."""
         assert self.rows is not None
         index = torch.where(self.rows < 0, x.size(1), self.rows)[..., None].expand_as(rows)
         return F.pad(x, (0, 0, 0, 1)).scatter(1, index, rows.to(x.dtype))[:, :-1]
 
 
 class LongAttention(nn.Module):
-    """A window for every row; global rows ask with projections of their own, and share the out."""
+    """Window attention; global rows have their own projections and share the output matrix."""
 
     def __init__(self, c: LongformerConfig) -> None:
         super().__init__()
@@ -97,9 +101,9 @@ class Longformer(Roberta):
         global_tokens: Tensor | None = None,
         known: KnowledgeView = NOTHING,
     ) -> Tensor:
-        """input_ids [B, T] -> hidden states [B, T, width]; `global_tokens` marks the global rows
-        [B, T], or is what `places` makes of such marks [B, G]: a compiled graph cannot count them.
-        """
+        """Maps input_ids [B, T] to hidden states [B, T, width]. `global_tokens` marks the global
+        rows [B, T], or holds the positions that `places` computes from these marks [B, G]: a
+        compiled graph cannot count them."""
         c = self.config
         check_tokens(input_ids, c.vocab_size)
         attention_mask = as_booleans(attention_mask, input_ids)
@@ -119,10 +123,10 @@ class Longformer(Roberta):
         wide: Tensor | None,
         known: KnowledgeView = NOTHING,
     ) -> dict[int, LongView]:
-        """One view for each width of window."""
+        """Builds one view for each window width."""
         dtype, length = working_dtype(x), x.size(1)
         if wide is not None and wide.dtype != torch.bool and wide.size(1) == length > 1:
-            raise InputError("global_tokens are numbers, one a token; give marks of type bool")
+            raise InputError("global_tokens holds a number per token; give a mask of type bool")
         rows = None if wide is None else places(wide, attention_mask)
         asking = x.new_empty(x.size(0), 0).long() if rows is None else rows
         everywhere = known.view(
@@ -137,9 +141,9 @@ class Longformer(Roberta):
 
 
 def places(marks: Tensor, attention_mask: Tensor | None = None) -> Tensor | None:
-    """Marks [B, T] -> positions [B, G], -1 where a text has fewer; None if none has any."""
+    """Turns marks [B, T] into positions [B, G], -1 where a text has fewer; None without marks."""
     if marks.dtype != torch.bool:
-        return marks  # positions already
+        return marks  # these are positions already
     marks = marks if attention_mask is None else marks & attention_mask
     count = int(marks.sum(1).max()) if marks.size(0) else 0
     if count == 0:
@@ -149,20 +153,21 @@ def places(marks: Tensor, attention_mask: Tensor | None = None) -> Tensor | None
 
 
 def lengthen(encoder: Bert, context: int = 4096, window: int | tuple[int, ...] = 512) -> Longformer:
-    """A long copy of an encoder: positions repeated, global projections those of its attention."""
+    """Returns a long copy of an encoder: its positions are repeated, and the global projections are
+    copies of its attention's projections."""
     c = encoder.config
     old_heads: Any = encoder.heads
     heads = {n: getattr(h.out, "out_features", 0) for n, h in old_heads.items() if n != "next"}
     if hasattr(encoder, "output"):
         heads["masked"] = 0
         if c.activation != "gelu":
-            raise ConfigError(f"activation is {c.activation}; a Longformer guesses words with gelu")
-    changes = {"context": context, "window": window, "dropout_head": None}  # it has `dropout`
+            raise ConfigError(f"activation is {c.activation}; a Longformer's output needs gelu")
+    changes = {"context": context, "window": window, "dropout_head": None}  # None: `dropout`
     config = LongformerConfig(**vars(c) | changes)
     long = Longformer(config, heads).to(next(encoder.parameters()).dtype)
     weights = {k: v for k, v in encoder.state_dict().items() if not k.startswith("heads.next.")}
     old = weights.pop("embeddings.positions.weight")[c.first_position :]
-    unread = config.first_position  # rows before the first position
+    unread = config.first_position  # the unused rows before the first position
     before = old.repeat(-(-unread // old.size(0)), 1)[:unread]
     repeated = old.repeat(-(-context // old.size(0)), 1)[:context]
     weights["embeddings.positions.weight"] = torch.cat([before, repeated])
@@ -200,7 +205,7 @@ FAMILY = Family(
         "": PaperDefaults(
             lr=3e-5, eps=1e-6, weight_decay=0.01, grad_clip=5.0, schedule="polynomial", power=3.0,
             warmup=500, steps=65_000, batch_size=64, seq_len=4096,
-            differs="made for weights that RoBERTa has trained; from nothing take bert's rate",
+            differs="the paper starts from RoBERTa's weights; from scratch use BERT's lr",
         ),
     },
     scratch_lr=1e-4,  # BERT's
@@ -209,7 +214,7 @@ FAMILY = Family(
     input_format=InputFormat(
         parts("cls a sep"), parts("cls a sep sep b sep"), segments=False
     ),
-    # the pair form of RoBERTa; TriviaQA's lengths. All question tokens are global.
+    # RoBERTa's format of pairs, with the lengths of TriviaQA. All question tokens are global.
     passage_format=PassageFormat(
         ("cls", "question", "sep", "sep", "passage", "sep"), (0,) * 6, length=4096, stride=2048,
         question=55,

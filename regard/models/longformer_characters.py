@@ -1,7 +1,7 @@
 """Longformer's character model (Beltagy et al. 2020, section 4): causal windows.
 
-Pre-norm, windows that grow with depth, and in the upper layers two heads whose windows are dilated,
-so that they reach further for the same price. Every row's distances are those of Transformer-XL.
+It is pre-norm; its windows grow with depth, and in the upper layers two heads have dilated windows,
+so that they reach further at the same cost. Distances enter as in Transformer-XL.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class CharacterLongformerConfig(Config):
     layers: int = 12
     heads: int = 8
     ffn_size: int = 2048
-    windows: tuple[int, ...] = ()  # rows seen before each, one a layer; () grows from 32 to 512
-    dilations: tuple[int, ...] = ()  # of the last two heads, one number a layer; () for none
+    windows: tuple[int, ...] = ()  # rows seen before each row, per layer; () grows from 32 to 512
+    dilations: tuple[int, ...] = ()  # of the last two heads, one number per layer; () for none
     dropout: float = 0.2
     dropout_attention: float = 0.2
     norm_eps: float = 1e-5
@@ -48,11 +48,12 @@ class CharacterLongformerConfig(Config):
             values = getattr(self, name)
             if values and (len(values) != self.layers or min(values) < 1):
                 raise ConfigError(
-                    f"{name} {values} must give each of {self.layers} layers a number from 1 on"
+                    f"{name} is {values}; it must hold a number of at least 1 for each of "
+                    f"{self.layers} layers"
                 )
         if self.dilations and self.heads < 3:
             raise ConfigError(
-                f"heads is {self.heads}; two are dilated, so there must be at least 3"
+                f"heads is {self.heads}; it must be at least 3, because two heads are dilated"
             )
 
     def window(self, layer: int) -> int:
@@ -65,14 +66,14 @@ class CharacterLongformerConfig(Config):
 
 
 class Dilated(Pattern):
-    """A window over every `step`-th row: rows of one remainder form a sequence of their own."""
+    """A window over every `step`-th row: rows with the same remainder form a sequence."""
 
     def __init__(
         self,
         step: int,
         before: int,
         after: int,
-        attention_mask: Tensor,  # [B, T]: which keys are no padding
+        attention_mask: Tensor,  # [B, T]: True at keys that are not padding
         dtype: torch.dtype,
     ) -> None:
         length = attention_mask.size(1)
@@ -104,7 +105,8 @@ class Dilated(Pattern):
 
 
 class SplitAttention(nn.Module):
-    """Most heads see their neighbors, two see further apart; the two outputs are summed."""
+    """Attention in which most heads see their neighbors and two heads have dilated windows; the
+    outputs are summed."""
 
     def __init__(self, c: CharacterLongformerConfig, apart: int) -> None:
         super().__init__()
@@ -159,14 +161,13 @@ class CharacterLongformer(Model):
 
     @property
     def reach(self) -> int:
-        """Its windows reach so far back, one upon the other."""
+        """How far back the stacked windows of all layers reach together."""
         c = self.config
         return sum(c.window(i) * c.dilation(i) for i in range(c.layers))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """input_ids [B, T] -> hidden states [B, T, width]; `attention_mask` [B, T] is False at
-        padding.
-        """
+        """Maps input_ids [B, T] to hidden states [B, T, width]; `attention_mask` [B, T] is False at
+        padding."""
         c = self.config
         check_tokens(input_ids, c.vocab_size)
         attention_mask = as_booleans(attention_mask, input_ids)
@@ -184,7 +185,7 @@ class CharacterLongformer(Model):
         return y
 
     def view(self, x: Tensor, before: int, step: int, attention_mask: Tensor) -> View:
-        """The last `before` rows of every `step`-th, with their distances."""
+        """Returns a view of the last `before` rows among every `step`-th row, with distances."""
         dtype = working_dtype(x)
         pattern: Pattern
         if step == 1:
@@ -224,8 +225,8 @@ FAMILY = Family(
         "": PaperDefaults(
             lr=2.5e-4, weight_decay=0.01, grad_clip=0.25, warmup=0.1, min_lr_ratio=0.0625,
             seq_len=2048,
-            differs="one falling line in place of five phases, each at half the rate of the one "
-            "before",
+            differs="the rate falls along one line instead of in five phases, each at half the "
+            "rate of the one before",
         ),
     },
     finetuning={

@@ -1,6 +1,4 @@
-"""The LSTM language model that attention replaced: the baseline (Zaremba et al. 2014, with tied
-embeddings).
-"""
+"""The LSTM baseline that attention replaced (Zaremba et al. 2014, with tied embeddings)."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ class LSTM(Model):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, state: State | None = None
     ) -> Tensor:
-        """input_ids [B, T] -> hidden states [B, T, width]. Padding leaves the state as it was."""
+        """Maps input_ids [B, T] to hidden states [B, T, width]. Padding leaves the state as is."""
         check_tokens(input_ids, self.config.vocab_size)
         attention_mask = as_booleans(attention_mask, input_ids)
         x = self.dropout(self.tokens(input_ids))
@@ -89,9 +87,8 @@ HALF_ON_CPU: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 def recur(
     layer: nn.Module, x: Tensor, before: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """A layer over its rows. oneDNN refuses an LSTM in bfloat16 on a processor without AVX-512;
-    there it is computed in 32 bits.
-    """
+    """Applies a layer to its rows. oneDNN refuses a bfloat16 LSTM on a processor without AVX-512;
+    there it is computed in 32 bits."""
     if HALF_ON_CPU or not x.is_cpu:
         y, end = layer(x, before)
         return y, end
@@ -110,7 +107,7 @@ def recur(
 def padded(
     layer: nn.Module, x: Tensor, attention_mask: Tensor, before: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Step by step, holding the state where there is padding."""
+    """Applies a layer step by step and keeps the state unchanged at padding."""
     empty = x.new_zeros(1, x.size(0), x.size(2))
     h, c = before or (empty, empty)
     rows = []
@@ -145,7 +142,7 @@ FAMILY = Family(
         "": PaperDefaults(
             lr=1e-3, optimizer="adam", grad_clip=5.0, schedule="cosine", warmup=0.02, batch_size=20,
             seq_len=35,
-            differs="the paper's plain descent needs a rate for every corpus; Adam is our choice",
+            differs="the paper's SGD needs a learning rate for every corpus; Adam is our choice",
         ),
     },
     finetuning={

@@ -1,12 +1,12 @@
-"""What stands on top of a model: the output to the vocabulary, with how surprising a target is, and
-heads, one small module a kind of answer.
+"""The top of a model: the output to the vocabulary with the loss of targets, and the heads, one
+small module per kind of answer.
 
-Logits are made only where there is a target, and only a few rows at a time: for a large vocabulary
-that is worth more than any kernel. The gradient is taken in the same pass, so a chunk of logits
-never lives twice.
+Logits are computed only at targets, and only for a few rows at a time: for a large vocabulary this
+saves more than any kernel. The gradient is computed in the same pass, so a chunk of logits is never
+in memory twice.
 
-Names of heads: "pool" (a vector a text), "next" (is B the continuation of A?), "classify",
-"choose" (one score a choice), "tag" (a class a token), "answer" (start and end of a span).
+Names of heads: "pool" (one vector per text), "next" (does B follow A?), "classify", "choose" (one
+score per choice), "tag" (one class per token), "answer" (start and end of a span).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from regard.attention.memory import KVCache
 from regard.attention.precision import working_dtype
 from regard.models.state import State
 
-CHUNK = 2**25  # logits in memory at a time
-ALIGNED = 64  # a row of logits begins at a multiple: products into other rows are a third slower
+CHUNK = 2**25  # the most logits in memory at a time
+ALIGNED = 64  # rows of logits begin at multiples of this: other products are a third slower
 
 
 class SoftTarget(NamedTuple):
-    """A row's loss where not only its target counts: with s_k = -log p_k and Z = Σ_k exp(logit_k),
-    own · s_target + other · Σ_k s_k + z · (log Z)²; the sum leaves out the word `without`.
-    """
+    """The loss of a row in which other words than the target count, too. With s_k = -log p_k and Z
+    = Σ_k exp(logit_k) it is own · s_target + other · Σ_k s_k + z · (log Z)²; the sum leaves out the
+    word `without`."""
 
     own: float = 1.0
     other: float = 0.0
@@ -38,14 +38,14 @@ class SoftTarget(NamedTuple):
     z: float = 0.0
 
     def cost(self, log_p: Tensor, target_log_p: Tensor, log_z: Tensor) -> Tensor:
-        """[N, 1] from log_p [N, V] and, of its targets, `found` [N, 1]."""
+        """Returns the loss [N, 1] from log_p [N, V] and the targets' log-probabilities [N, 1]."""
         rest = log_p.sum(-1, keepdim=True)
         if self.without is not None:
             rest = rest - log_p[:, self.without, None]
         return self.z * log_z**2 - self.own * target_log_p - self.other * rest
 
     def slope_(self, p: Tensor, log_z: Tensor) -> None:
-        """Turns probabilities into the gradient at the logits, but for the targets' -own."""
+        """Turns probabilities into the gradient at the logits, without the targets' term -own."""
         words = p.size(1) - (self.without is not None)
         p.mul_(self.own + self.other * words + 2 * self.z * log_z).sub_(self.other)
         if self.without is not None:
@@ -53,7 +53,7 @@ class SoftTarget(NamedTuple):
 
 
 class Surprisal(torch.autograd.Function):
-    """Σ share · -log softmax(hidden Wᵀ + b)[target], chunk by chunk, with its gradient."""
+    """Σ share · -log softmax(hidden Wᵀ + b)[target], computed in chunks with its gradient."""
 
     @staticmethod
     def forward(
@@ -62,7 +62,7 @@ class Surprisal(torch.autograd.Function):
         weight: Tensor,  # [V, d]
         bias: Tensor | None,  # [V]
         targets: Tensor,  # [N]
-        shares: Tensor | None,  # [N]: how much each target counts
+        shares: Tensor | None,  # [N]: the weight of each target
         soft: SoftTarget | None,
         learn: bool,
         dtype: torch.dtype,
@@ -75,7 +75,7 @@ class Surprisal(torch.autograd.Function):
             grads = [None if t is None else torch.zeros_like(t) for t in (hidden, weight, bias)]
             grad_hidden, grad_weight, grad_bias = grads if learn else [None] * 3
             rows = min(max(1, CHUNK // words), hidden.size(0))
-            room = table.new_empty(rows, -(-words // ALIGNED) * ALIGNED)  # the same for all chunks
+            room = table.new_empty(rows, -(-words // ALIGNED) * ALIGNED)  # reused by all chunks
             sure = room if dtype == exact else torch.empty_like(room, dtype=exact)
             part = torch.empty_like(table) if learn and dtype != weight.dtype else None
             for start in range(0, hidden.size(0), max(rows, 1)):
@@ -116,11 +116,11 @@ class Surprisal(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         scaled = [None if g is None else g.mul_(grad.to(g.dtype)) for g in ctx.saved_tensors]
-        return (*scaled, *[None] * 5)  # in place: a second backward is refused
+        return (*scaled, *[None] * 5)  # scaled in place: a second backward is refused
 
 
 def product(h: Tensor, table: Tensor, offset: Tensor | None, out: Tensor) -> None:
-    """h · table + offset, into `out`."""
+    """Writes h · table + offset into `out`."""
     if offset is None:
         torch.mm(h, table, out=out)
     else:
@@ -135,10 +135,10 @@ def surprisal(
     shares: Tensor | None = None,
     soft: SoftTarget | None = None,
 ) -> Tensor:
-    """The summed surprisal of the targets, in nats; `soft` makes another loss of it."""
+    """Returns the summed negative log-likelihood of the targets in nats; `soft` is another loss."""
     taught = [t for t in (hidden, weight, bias) if t is not None and t.requires_grad]
     learn = torch.is_grad_enabled() and bool(taught)
-    if torch.compiler.is_compiling():  # which plans its own memory
+    if torch.compiler.is_compiling():  # the compiler plans its own memory
         logits = F.linear(hidden, weight, bias).float()
         each = F.cross_entropy(logits, targets, reduction="none")
         if soft is not None:
@@ -152,13 +152,13 @@ def surprisal(
 
 
 class Output(nn.Module):
-    """Logits = transform(hidden) · scale · Wᵀ + b; W is usually the embedding itself."""
+    """logits = transform(hidden) · scale · Wᵀ + b; W is usually the embedding itself."""
 
     def __init__(
         self,
         weight: Tensor,
         *,
-        bias: str = "none",  # "learned"; "fixed": given with the weights and never trained
+        bias: str = "none",  # "learned", or "fixed": loaded with the weights and never trained
         scale: float = 1.0,
         transform: nn.Module | None = None,
     ) -> None:
@@ -176,14 +176,13 @@ class Output(nn.Module):
     def rows(
         self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor | None, state: State | None
     ) -> Tensor:
-        """What a model gives back for its hidden states [B, T, width]: they themselves, unless an
-        output needs more of a row. A model that goes on with a text ends its forward with this; the
-        tokens, their marks and the state are those that it was called with.
-        """
+        """Returns what a model's forward returns for its hidden states [B, T, width]: the same
+        states, unless an output needs more per row. A model that generates text ends its forward
+        with this call and passes the tokens, mask and state of its own call."""
         return hidden
 
     def caches(self, batch: int, capacity: int) -> list[KVCache]:
-        """What `rows` remembers, beside the caches of the layers: nothing."""
+        """Returns the caches of `rows`, which come after those of the layers; here none."""
         return []
 
     def prepare(self, hidden: Tensor) -> Tensor:
@@ -194,17 +193,17 @@ class Output(nn.Module):
         return F.linear(self.prepare(hidden), self.weight, self.bias)
 
     def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
-        """Summed over the targets [N] of the rows `hidden` [N, width]."""
+        """Returns the summed loss of the targets [N] at the rows `hidden` [N, width]."""
         return surprisal(self.prepare(hidden), self.weight, self.bias, targets, shares)
 
     def softened(
         self, hidden: Tensor, targets: Tensor, soft: SoftTarget, shares: Tensor | None = None
     ) -> Tensor:
-        """As `surprisal`, of a softer loss."""
+        """Returns the same sum for a softer loss."""
         return surprisal(self.prepare(hidden), self.weight, self.bias, targets, shares, soft)
 
     def each(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """The surprisal of every single target [N], without gradient."""
+        """Returns the loss of every single target [N], without gradient."""
         with torch.no_grad():
             rows = max(1, CHUNK // self.weight.size(0))
             parts = zip(hidden.split(rows), targets.split(rows), strict=True)
@@ -219,12 +218,12 @@ Heads = dict[str, int]  # name -> number of classes
 
 
 def first_row(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Each text's first real row: padding may stand on either side."""
+    """Returns each text's first row that is not padding: padding may be on either side."""
     return hidden[:, 0] if attention_mask is None else pick(hidden, attention_mask.long().argmax(1))
 
 
 def last_row(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Each text's last real row."""
+    """Returns each text's last row that is not padding."""
     if attention_mask is None:
         return hidden[:, -1]
     return pick(hidden, attention_mask.size(1) - 1 - attention_mask.long().flip(1).argmax(1))
@@ -238,7 +237,7 @@ ROWS = {"first": first_row, "last": last_row}
 
 
 class TokenHead(nn.Module):
-    """Classes for every row: tags, or the start and end of an answer."""
+    """Scores of classes for every row: tags, or the start and end of an answer."""
 
     def __init__(self, width: int, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -250,9 +249,7 @@ class TokenHead(nn.Module):
 
 
 class LastRowHead(nn.Module):
-    """The last row speaks for the text, and classes come straight from it (Radford et al. 2018,
-    3.2).
-    """
+    """Scores of classes, computed directly from a text's last row (Radford et al. 2018, 3.2)."""
 
     def __init__(self, width: int, classes: int, dropout: float, bias: bool) -> None:
         super().__init__()
@@ -264,7 +261,7 @@ class LastRowHead(nn.Module):
 
 
 class SummaryHead(nn.Module):
-    """One row speaks for the text: dense, tanh, then classes (or, with none, the vector itself)."""
+    """One row represents the text: dense, tanh, then classes (with 0 classes: the vector)."""
 
     def __init__(
         self, width: int, classes: int, row: str, before: float = 0.0, after: float = 0.0
@@ -282,7 +279,7 @@ class SummaryHead(nn.Module):
 
 
 class Transform(nn.Module):
-    """What BERT and its kin do to a row before they guess its word."""
+    """The layer that BERT and related models apply to a row before they predict its word."""
 
     def __init__(self, width: int, activation: str, norm_eps: float) -> None:
         super().__init__()
@@ -295,7 +292,7 @@ class Transform(nn.Module):
 
 
 class SpanHead(nn.Module):
-    """XLNet's answer: the end is sought for a given start, and there may be no answer at all."""
+    """XLNet's answer head: it scores the end for a given start, and whether there is no answer."""
 
     def __init__(self, width: int, norm_eps: float, dropout: float) -> None:
         super().__init__()
@@ -306,12 +303,12 @@ class SpanHead(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Scores of the starts [B, T]."""
+        """Returns the scores of the starts [B, T]."""
         y: Tensor = self.start(hidden)[..., 0]
         return y
 
     def ends(self, hidden: Tensor, start: Tensor) -> Tensor:
-        """Scores of the ends [B, T] of an answer that begins at row `start` [B]."""
+        """Returns the scores of the ends [B, T] of an answer that begins at row `start` [B]."""
         begun = pick(hidden, start)[:, None].expand_as(hidden)
         y: Tensor = self.end(
             self.end_norm(torch.tanh(self.end_dense(torch.cat([hidden, begun], -1))))
@@ -321,7 +318,7 @@ class SpanHead(nn.Module):
     def unanswerable(
         self, hidden: Tensor, starts: Tensor, attention_mask: Tensor | None = None
     ) -> Tensor:
-        """A score [B] that there is no answer, from the expected start and the last row."""
+        """Returns a score [B] that there is no answer, from the expected start and the last row."""
         starts = (
             starts if attention_mask is None else starts.masked_fill(~attention_mask, -torch.inf)
         )

@@ -21,12 +21,12 @@ ALL = sys.maxsize
 
 
 class MemoryLimits(NamedTuple):
-    """What a configuration says of remembering; a validation may say otherwise."""
+    """The limits of the memory in a configuration; a validation may use other limits."""
 
-    mem_len: int  # rows remembered of every layer
-    reuse_len: int  # rows of a segment that the next one may remember
-    clamp_len: int  # the largest distance that counts
-    reach: int  # keys that a row sees
+    mem_len: int  # the rows that every layer remembers
+    reuse_len: int  # the rows of a segment that the next segment may remember
+    clamp_len: int  # larger distances count as this one
+    reach: int  # the number of keys that a row sees
 
     @classmethod
     def of(cls, config: Any) -> Self:
@@ -37,7 +37,7 @@ class MemoryLimits(NamedTuple):
         return cls(memory, ALL if reuse is None else reuse, clamp, memory if same else ALL)
 
     def remember(self, state: State, inputs: list[Tensor], attention_mask: Tensor | None) -> None:
-        """Keeps the last rows of each layer's input; nothing will flow back into them."""
+        """Stores the last rows of each layer's input in the state, without gradient."""
         joined = [x.detach() for x in inputs]
         count = len(inputs)
         if state.hidden:
@@ -51,7 +51,7 @@ class MemoryLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class ContentMemory(Memory):
-    """XLNet: the rows are [content ; query]; only a past and the first `rows` can be read."""
+    """XLNet's memory: rows are [content ; query]; only the past and the first `rows` are read."""
 
     rows: int
     memory: Memory  # of the content rows
@@ -66,7 +66,7 @@ class ContentMemory(Memory):
 
 @dataclass(frozen=True)
 class OtherRowsMemory(Memory):
-    """Rows that read other rows, as they are given, and not each other."""
+    """A memory in which the query rows read other, given rows and not each other."""
 
     rows: Tensor  # [B, K, width]
 
@@ -75,7 +75,7 @@ class OtherRowsMemory(Memory):
 
 
 def asking(view: View, rows: int) -> View:
-    """XLNet's view for the rows that ask alone, without the `rows` of content before them."""
+    """Returns XLNet's view for the query rows alone, without the `rows` rows of content."""
     pattern, distances = copy(view.pattern), view.distances
     assert isinstance(pattern, Ordered) and distances is not None
     pattern.query_order, pattern.mask = pattern.query_order[:, rows:], pattern.mask[:, :, rows:]
@@ -84,24 +84,25 @@ def asking(view: View, rows: int) -> View:
 
 
 def together(place: Tensor) -> Tensor | None:
-    """Every word sees every other."""
+    """Returns the order in which every word sees every other word."""
     return None
 
 
 def as_written(place: Tensor) -> Tensor | None:
-    """A word sees those before it."""
+    """Returns the order in which a word sees the words before it."""
     return place
 
 
-# Who sees whom where no order is given: does the text read from left to right?
+# The order when none is given, by `left_to_right`.
 ORDERS: dict[bool, Callable[[Tensor], Tensor | None]] = {False: together, True: as_written}
 
 
 class RelativeSegments(Relative):
-    """XLNet adds whether two rows are of the same segment: (q + s)·e (Yang et al. 2019, 2.5).
+    """XLNet also scores whether two rows are in the same segment: (q + s)·e (Yang et al. 2019,
+    2.5).
 
-    `segment` [2, H, D] holds e for "same" and "different". What is the same for all keys of a row
-    cancels in the softmax, so only the difference of the two is added.
+    `segment` [2, H, D] holds e for "same" and "different". A term that is equal for all keys of a
+    row cancels in the softmax, so only the difference of the two is added.
     """
 
     def __init__(self, width: int, u: nn.Parameter, v: nn.Parameter, s: nn.Parameter) -> None:

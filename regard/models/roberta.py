@@ -1,7 +1,7 @@
 """RoBERTa (Liu et al. 2019): BERT, trained longer on more text without pairs of sentences.
 
-It is BERT but for a few numbers: there is one segment, the table of positions begins with rows that
-belong to padding, and a classifier has a layer of its own.
+It differs from BERT in a few numbers: there is one segment, the position table begins with rows
+that belong to padding, and a classifier has one more layer.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class RobertaConfig(BertConfig):
 
     @property
     def first_position(self) -> int:
-        """Rows of the position table before this one belong to padding."""
+        """The first used row of the position table; the rows before it belong to padding."""
         return self.pad_id + 1
 
 
 class Roberta(Bert):
     PRETRAINING: Heads = {"masked": 0}
-    GUESSING = "gelu"  # whatever the layers have
+    GUESSING = "gelu"  # independent of the layers' activation
 
     def head(self, name: str, classes: int) -> nn.Module:
         c = self.config

@@ -1,6 +1,5 @@
-"""What a model remembers between two calls, what it is told of a batch beyond the tokens, and who
-sees whom because of it.
-"""
+"""The state of a model between two calls, knowledge about a batch beyond its tokens, and the
+patterns that follow from both."""
 
 from __future__ import annotations
 
@@ -18,12 +17,12 @@ from regard.attention.position import Distances, View
 
 @dataclass
 class State:
-    """Handed to `model(..., state=state)`, which updates it.
+    """The memory that is passed as `model(..., state=state)`, which updates it.
 
-    A cache for each of `layers`, or what each layer had as input, `hidden` [B, M, width] (an LSTM:
-    its pair of vectors); behind those of the layers stands what an output remembers, if it does
-    (`Output.rows`). `attention_mask` marks which remembered rows are no padding, so that positions
-    go on counting real tokens.
+    It holds a cache for each of `layers`, or the input of each layer, `hidden` [B, M, width] (for
+    an LSTM its pair of vectors). After the entries of the layers come those of an output that
+    remembers something (`Output.rows`). `attention_mask` marks which remembered rows are not
+    padding, so that positions go on counting real tokens.
     """
 
     layers: list[KVCache] = field(default_factory=list)
@@ -34,7 +33,7 @@ class State:
     length: int = 0
 
     def extend(self, attention_mask: Tensor | None, input_ids: Tensor) -> Tensor | None:
-        """Takes note of the new rows; gives the marks of all so far, None while all are real."""
+        """Adds the new rows and returns the mask of all rows so far; None without any padding."""
         self.attention_mask = joined_marks(
             self.attention_mask, attention_mask, self.length, input_ids
         )
@@ -42,7 +41,7 @@ class State:
         return self.attention_mask
 
     def reorder(self, chosen: Tensor) -> None:
-        """Beams: row i continues what row chosen[i] was."""
+        """Reorders the batch for beam search: row i continues the text of row chosen[i]."""
         for layer in self.layers:
             layer.reorder(chosen)
         self.hidden = [hidden[chosen] for hidden in self.hidden]
@@ -54,14 +53,14 @@ class State:
 
 
 def mark(batch: int, rows: int, device: torch.device) -> Tensor:
-    """All real."""
+    """Returns an attention mask without padding."""
     return torch.ones(batch, rows, dtype=torch.bool, device=device)
 
 
 def joined_marks(
     before: Tensor | None, now: Tensor | None, past: int, input_ids: Tensor
 ) -> Tensor | None:
-    """Which of `past` remembered rows and of the new ones are real; None while all are."""
+    """Returns the mask of `past` remembered rows and the new rows; None without any padding."""
     if before is None and now is None:
         return None
     left = mark(input_ids.size(0), past, input_ids.device) if before is None else before
@@ -70,16 +69,15 @@ def joined_marks(
 
 
 def positions(attention_mask: Tensor | None, past: int, rows: int, device: torch.device) -> Tensor:
-    """Positions of the newest rows, [B|1, rows]: they count real tokens, whatever the padding."""
+    """Returns positions of the newest rows, [B|1, rows]: they count tokens and skip padding."""
     if attention_mask is None:
         return torch.arange(past, past + rows, device=device)[None]
     return (attention_mask.long().cumsum(1) - 1).clamp_min_(0)[:, past:]
 
 
 def caches(blocks: Iterable[Any], batch: int, capacity: int) -> list[KVCache]:
-    """One empty cache for the attention of each block, in the numbers of its rows: a projection's
-    own may be smaller.
-    """
+    """Returns an empty cache for the attention of each block, in the dtype of its norm: the dtype
+    of a quantized projection would be smaller."""
 
     def buffer(part: Any) -> Tensor:
         like = part.layer.project
@@ -91,7 +89,8 @@ def caches(blocks: Iterable[Any], batch: int, capacity: int) -> list[KVCache]:
 def recall(
     state: State | None, attention_mask: Tensor | None, input_ids: Tensor, layers: int
 ) -> tuple[Tensor | None, int, list[Memory]]:
-    """Marks of all rows so far (None: all real), how many came before, each layer's memory."""
+    """Returns the mask of all rows so far (None: no padding), the number of rows before, and each
+    layer's memory."""
     if state is None:
         return attention_mask, 0, [HERE] * layers
     past = state.length
@@ -100,7 +99,7 @@ def recall(
 
 
 def everything(attention_mask: Tensor | None, rows: int, dtype: torch.dtype) -> Pattern:
-    """All rows see all real keys; without padding there is nothing to hide."""
+    """Returns a pattern in which all rows see all keys that are not padding."""
     if attention_mask is None:
         return Full()
     hidden = torch.where(attention_mask, 0, Ordered.HIDDEN)
@@ -110,9 +109,7 @@ def everything(attention_mask: Tensor | None, rows: int, dtype: torch.dtype) -> 
 
 
 def causal(attention_mask: Tensor | None, past: int, dtype: torch.dtype) -> Pattern:
-    """Rows see what came before; `attention_mask` [B, past + rows] says which keys are no
-    padding.
-    """
+    """Returns a causal pattern; `attention_mask` [B, past + rows] is False at padding."""
     if attention_mask is None:
         return Causal(past)
     order = torch.arange(attention_mask.size(1), device=attention_mask.device)[None]
@@ -120,33 +117,32 @@ def causal(attention_mask: Tensor | None, past: int, dtype: torch.dtype) -> Patt
 
 
 class KnowledgeView:
-    """What a caller may know of a batch beyond its tokens. This one knows nothing more than what is
-    written: positions are counted, and rows see what the model lets them see. Whoever knows better
-    (the branches of a sentence tree, the edges of a graph) hands the encoder another
-    `KnowledgeView`.
-    """
+    """Knowledge that a caller may have of a batch beyond its tokens. This base class adds none:
+    positions are counted, and rows see what the model lets them see. A caller with more knowledge
+    (the branches of a sentence tree, the edges of a graph) passes the encoder another
+    `KnowledgeView`."""
 
     def positions(self, attention_mask: Tensor | None, rows: int, device: torch.device) -> Tensor:
-        """Where each row stands, [B|1, T]."""
+        """Returns the position of each row, [B|1, T]."""
         return positions(attention_mask, 0, rows, device)
 
     def distances(self, counted: Tensor) -> Tensor:
-        """How far each key stands behind each row, [B|1, Q, K]; as written it is `counted`."""
+        """Returns the distance key - query, [B|1, Q, K]; by default it is `counted`."""
         return counted
 
     def view(
         self,
-        pattern: Pattern,  # what the model itself lets rows see
+        pattern: Pattern,  # the model's own pattern
         dtype: torch.dtype,
         *,
         bias: Tensor | None = None,
         distances: Distances | None = None,
-        asking: Tensor | None = None,  # [B, G]: which rows ask, where not all do; -1 is none
+        asking: Tensor | None = None,  # [B, G]: the query rows, if not all are; -1 is no row
     ) -> View:
         return View(pattern, bias, distances)
 
     def only_text(self, past: int, targets: Tensor | None) -> None:
-        """Refuses what cannot be known of a text with a past, or with words to guess."""
+        """Refuses knowledge about a text with a past, or with targets to predict."""
 
 
 NOTHING = KnowledgeView()

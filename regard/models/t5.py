@@ -1,7 +1,7 @@
 """T5 (Raffel et al. 2019): a pre-norm encoder and decoder without biases or absolute positions.
 
-What a row sees is shifted by a learned bias for each bucket of distances, shared by all layers of a
-stack. Version 1.1 gates its position-wise network and does not tie its output.
+A learned bias for each bucket of distances is added to the scores; all layers of a stack share it.
+Version 1.1 gates its feed-forward network and does not tie its output to the embedding.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ class T5Config(Config):
     vocab_size: int = 32128
     width: int = 512
     layers: int = 6
-    decoder_layers: int | None = None  # as many as `layers` unless given
+    decoder_layers: int | None = None  # `layers` unless given
     heads: int = 8
     head_size: int = 64
     ffn_size: int = 2048
     activation: str = "relu"
-    gated: bool = False  # v1.1
-    tied: bool = True  # v1.1: the output has a matrix of its own
-    scaled: bool = True  # hidden states are divided by √width before the output; v1.1: not
+    gated: bool = False  # True in v1.1
+    tied: bool = True  # False in v1.1: the output has its own matrix
+    scaled: bool = True  # divide hidden states by √width before the output; False in v1.1
     buckets: int = 32
     farthest: int = 128
     dropout: float = 0.1
     norm_eps: float = 1e-6
     pad_id: int = 0
-    start_id: int = 0  # what the decoder begins with
+    start_id: int = 0  # the first token of the decoder
     eos_id: int = 1
 
     def check(self) -> None:
         super().check()
         if self.buckets < 4 or self.farthest <= self.buckets // 2:
             raise ConfigError(
-                f"buckets is {self.buckets} and farthest {self.farthest}; "
-                "there must be at least 4, and more than half as many distances"
+                f"buckets is {self.buckets} and farthest is {self.farthest}; "
+                "buckets must be at least 4, and farthest above buckets / 2"
             )
 
 
 def buckets(distance: Tensor, both_sides: bool, count: int, farthest: int) -> Tensor:
-    """The bucket of a distance key - query: exact when near, logarithmic when far."""
+    """Returns the bucket of a distance key - query: exact if near, logarithmic if far."""
     offset: Tensor | int = 0
     if both_sides:
         count //= 2
@@ -69,7 +69,7 @@ def buckets(distance: Tensor, both_sides: bool, count: int, farthest: int) -> Te
 
 
 class T5Stack(nn.Module):
-    """Encoder or decoder: blocks, a last norm, and the one table of distance biases."""
+    """The encoder or the decoder: blocks, a final norm, and one table of distance biases."""
 
     def __init__(self, c: T5Config, layers: int, decoder: bool) -> None:
         super().__init__()
@@ -125,7 +125,8 @@ class T5(EncoderDecoder):
         self.output = Output(table, scale=c.width**-0.5 if c.scaled else 1.0)
 
     def initialize(self) -> Self:
-        """Each matrix keeps its input's variance; the scores' missing 1/√d is in the queries."""
+        """Initializes each matrix so that it keeps the variance of its input; the queries contain
+        the missing 1/√d of the scores."""
         c = self.config
         nn.init.normal_(self.tokens.weight, std=1.0)
         if not c.tied:
@@ -137,7 +138,7 @@ class T5(EncoderDecoder):
                 nn.init.normal_(part.distances.weight, std=c.width**-0.5)
             elif isinstance(part, nn.Linear):
                 nn.init.normal_(part.weight, std=part.in_features**-0.5)
-        for part in self.modules():  # after the whole of its projection
+        for part in self.modules():  # after the projections as wholes
             if isinstance(part, Attention):
                 inner = c.heads * c.head_size
                 nn.init.normal_(part.project.weight[:inner], std=(c.width * c.head_size) ** -0.5)
@@ -191,7 +192,7 @@ SIZES = {
 
 
 def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
-    """As many layers in all as a model of one stack has."""
+    """Returns fields of a laptop size: the two stacks share the layers of a single stack."""
     layers = {"layers": max(1, shape.layers // 2)}
     return shape.fields() | layers | {"head_size": shape.head_size}
 

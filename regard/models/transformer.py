@@ -2,8 +2,8 @@
 embedding.
 
 Marian's translation models are the same with biases in their attention and another activation. The
-paper prints its sines and cosines interleaved; in halves they are the same numbers in another
-order, and that is how Marian stores them: `positions` chooses.
+paper prints its sines and cosines interleaved; "halves" are the same numbers in another order, and
+Marian stores them in this order: `positions` chooses.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class TransformerConfig(Config):
     vocab_size: int = 37000
     width: int = 512
     layers: int = 6
-    decoder_layers: int | None = None  # as many as `layers` unless given
+    decoder_layers: int | None = None  # `layers` unless given
     heads: int = 8
-    decoder_heads: int | None = None  # as many as `heads` unless given
+    decoder_heads: int | None = None  # `heads` unless given
     ffn_size: int = 2048
-    decoder_ffn_size: int | None = None  # as many as `ffn_size` unless given
+    decoder_ffn_size: int | None = None  # `ffn_size` unless given
     norm: str = "post"
     activation: str = "relu"
-    bias: bool = False  # in the projections of attention
+    bias: bool = False  # True if the attention's projections have biases
     positions: str = "halves"
-    scaled: bool = True  # embeddings times √width
+    scaled: bool = True  # multiply embeddings by √width
     dropout: float = 0.1
     dropout_attention: float = 0.0
     dropout_hidden: float = 0.0
@@ -52,10 +52,10 @@ class TransformerConfig(Config):
         if self.width % (self.decoder_heads or 1):
             raise ConfigError(
                 f"width {self.width} is not divisible by decoder_heads {self.decoder_heads}; "
-                "choose heads that divide it"
+                "choose a divisor of the width"
             )
         if self.width % 2:
-            raise ConfigError(f"width is {self.width}; half sines, half cosines: it must be even")
+            raise ConfigError(f"width is {self.width}; it must be even for sinusoidal positions")
 
 
 class Transformer(EncoderDecoder):
@@ -73,7 +73,7 @@ class Transformer(EncoderDecoder):
         pre = c.norm == "pre"
         self.encoder_norm = nn.LayerNorm(c.width, c.norm_eps) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(c.width, c.norm_eps) if pre else nn.Identity()
-        self.output = Output(self.tokens.weight, bias="fixed")  # all zeros but in Marian's files
+        self.output = Output(self.tokens.weight, bias="fixed")  # zeros, except in Marian's files
 
     @staticmethod
     def block(c: TransformerConfig, decoder: bool) -> nn.Module:
@@ -90,9 +90,8 @@ class Transformer(EncoderDecoder):
         return CrossBlock(attention(), attention(), last) if decoder else Block(attention(), last)
 
     def initialize(self) -> Self:
-        """Glorot for the matrices; embeddings of deviation 1/√width, so that scaled they have
-        variance 1.
-        """
+        """Initializes matrices with Glorot (Xavier), and embeddings with deviation 1/√width, so
+        that the scaled embeddings have variance 1."""
         for part in self.modules():
             if isinstance(part, Attention):
                 for matrix in part.project.weight.chunk(3):
@@ -129,7 +128,7 @@ SIZES = {
 
 
 def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
-    """As many layers in all as a model of one stack has."""
+    """Returns fields of a laptop size: the two stacks share the layers of a single stack."""
     return shape.fields() | {"layers": max(1, shape.layers // 2)}
 
 
@@ -145,7 +144,7 @@ FAMILY = Family(
     paper="Vaswani et al., Attention Is All You Need",
     year=2017,
     sizes=SIZES,
-    objective="prefix",  # of plain text; its own task is pairs
+    objective="prefix",  # for plain text; the paper learns from pairs
     other_objectives=("span",),
     training={"": _training, "transformer-big": _training.replace(steps=300_000)},
     finetuning={"": PaperDefaults(lr=1e-4, warmup=0.1, batch_size=64, seq_len=256, epochs=10)},

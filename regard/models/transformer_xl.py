@@ -1,7 +1,7 @@
-"""Transformer-XL (Dai et al. 2019): segments that remember, and positions that are distances.
+"""Transformer-XL (Dai et al. 2019): a memory of earlier segments, and relative positions.
 
-Every layer reads the inputs it had in earlier segments (no gradient flows there). The paper starts
-with an empty memory, the published PyTorch port with `zeros`, which are attended to.
+Every layer reads the inputs that it had in earlier segments (no gradient flows there). The paper
+starts with an empty memory, the published PyTorch port with `zeros`, to which the rows attend.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from regard.models.state import State, joined_marks
 class TransformerXLConfig(Config):
     vocab_size: int = 267735
     cutoffs: tuple[int, ...] = (20000, 40000, 200000)
-    ratio: int = 4  # each rarer cluster's vectors are narrower by this factor
+    ratio: int = 4  # the vectors of each rarer cluster are narrower by this factor
     width: int = 1024
-    embedding: int | None = None  # of the most frequent words; `width` unless given
+    embedding: int | None = None  # the width of the frequent words' vectors; `width` unless given
     layers: int = 18
     heads: int = 16
     head_size: int = 64
     ffn_size: int = 4096
-    mem_len: int = 1600  # rows remembered of every layer
+    mem_len: int = 1600  # the rows that every layer remembers
     same_length: bool = True  # every row sees exactly `mem_len` keys
-    clamp_len: int = 1000  # larger distances count as this one; 0: as they are
+    clamp_len: int = 1000  # larger distances count as this one; 0: no limit
     untied: bool = True  # every layer has its own u and v
-    shared_projections: bool = True  # of the rare clusters, between input and output
+    shared_projections: bool = True  # input and output share the rare clusters' projections
     norm: str = "post"
     dropout: float = 0.1
     dropout_attention: float = 0.0
@@ -55,7 +55,8 @@ class TransformerXLConfig(Config):
             not 0 < c < self.vocab_size for c in self.cutoffs
         ):
             raise ConfigError(
-                f"cutoffs {self.cutoffs} must rise and lie inside the {self.vocab_size} words"
+                f"cutoffs is {self.cutoffs}; the numbers must rise and lie between 0 and "
+                f"vocab_size, which is {self.vocab_size}"
             )
 
 
@@ -74,10 +75,10 @@ class TransformerXL(Model):
         self.blocks = nn.ModuleList(self.block(shared or self.biases()) for _ in range(c.layers))
         self.output = AdaptiveOutput(self.tokens, size, c.shared_projections)
         self.limits = MemoryLimits.of(c)
-        self.recalled = normed if c.norm == "pre" else as_it_was
+        self.recalled = normed if c.norm == "pre" else unchanged
 
     def biases(self) -> tuple[nn.Parameter, nn.Parameter]:
-        """u and v, the content and position biases."""
+        """Returns u and v, the content and position biases."""
         shape = self.config.heads, self.config.head_size
         return nn.Parameter(torch.zeros(shape)), nn.Parameter(torch.zeros(shape))
 
@@ -95,7 +96,7 @@ class TransformerXL(Model):
         )
 
     def initialize(self) -> Self:
-        """N(0, 0.02), norms N(1, 0.02), projections of the clusters N(0, 0.01)."""
+        """Initializes with N(0, 0.02); norms with N(1, 0.02), cluster projections N(0, 0.01)."""
         std = self.config.init_std
         normal(self, std)
         for name, parameter in self.named_parameters():
@@ -110,7 +111,7 @@ class TransformerXL(Model):
         return self
 
     def zeros(self, batch: int) -> State:
-        """A memory full of zeros, which the rows do attend to."""
+        """Returns a memory full of zeros, to which the rows do attend."""
         c, like = self.config, next(self.parameters())
         empty = like.new_zeros(batch, c.mem_len, c.width)
         return State(hidden=[empty] * c.layers)
@@ -122,7 +123,7 @@ class TransformerXL(Model):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, state: State | None = None
     ) -> Tensor:
-        """input_ids [B, T] -> hidden states [B, T, width]; a state carries the memory along."""
+        """Maps input_ids [B, T] to hidden states [B, T, width]; the state holds the memory."""
         check_tokens(input_ids, self.config.vocab_size)
         attention_mask = as_booleans(attention_mask, input_ids)
         x = self.dropout(self.tokens(input_ids))
@@ -157,12 +158,12 @@ class TransformerXL(Model):
         return View(pattern, distances=Distances(table, rows, keys))
 
 
-def as_it_was(block: Any, past: Tensor) -> Tensor:
+def unchanged(block: Any, past: Tensor) -> Tensor:
     return past
 
 
 def normed(block: Any, past: Tensor) -> Tensor:
-    """The norm comes before the layer: its memory holds rows that have not had it yet."""
+    """Applies the norm to the memory: with pre-norm, the memory holds rows before the norm."""
     y: Tensor = block.attention.norm(past)
     return y
 
@@ -184,7 +185,7 @@ _billion = TransformerXLConfig(
     shared_projections=False, untied=False, dropout=0.0,
 )  # fmt: skip
 
-# Memory and clamp are those of the published evaluation.
+# mem_len and clamp_len are those of the published evaluation.
 SIZES = {
     "transformer-xl-wt103-base": _base,
     "transformer-xl-wt103-large": TransformerXLConfig(dropout=0.2, dropout_attention=0.2),

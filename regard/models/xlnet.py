@@ -1,8 +1,8 @@
-"""XLNet (Yang et al. 2019): predicts words in a sampled order while every word keeps its place.
+"""XLNet (Yang et al. 2019): predicts words in a sampled order while every word keeps its position.
 
-The two streams are one pass: the rows are [content ; query], only content can be read, and a query
-row's order is one less than that of the word it stands for, so that it sees everything before that
-word and never itself.
+The two streams are one pass: the rows are [content ; query], and only content rows can be read. The
+order of a query row is one less than the order of the word that it predicts, so it sees everything
+before that word and never the word itself.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class XLNetConfig(Config):
     head_size: int = 64
     ffn_size: int = 3072
     activation: str = "gelu"
-    mem_len: int | None = None  # rows remembered of every layer; None: all
-    reuse_len: int | None = None  # how many rows of a segment the next one may remember; None: all
-    clamp_len: int = 0  # larger distances count as this one; 0: as they are
+    mem_len: int | None = None  # the rows that every layer remembers; None: all
+    reuse_len: int | None = None  # the rows of a segment that the next may remember; None: all
+    clamp_len: int = 0  # larger distances count as this one; 0: no limit
     two_directions: bool = False  # the second half of a batch reads its positions backwards
     left_to_right: bool = False
     untied: bool = True
@@ -71,7 +71,7 @@ class XLNet(Encoder):
         super().__init__()
         c = self.config = config
         self.tokens = nn.Embedding(c.vocab_size, c.width)
-        self.query = nn.Parameter(torch.zeros(c.width))  # what a query row knows before it looks
+        self.query = nn.Parameter(torch.zeros(c.width))  # the first hidden state of a query row
         self.dropout = Dropout(c.dropout)
         self.directions = (1, -1) if c.two_directions else (1,)
         self.limits = MemoryLimits.of(c)
@@ -84,7 +84,7 @@ class XLNet(Encoder):
         self.add_heads(heads)
 
     def biases(self) -> tuple[nn.Parameter, ...]:
-        """u, v and s: what content, distance and segment weigh whoever asks."""
+        """Returns u, v and s: the content, distance and segment biases of all queries."""
         c = self.config
         return tuple(nn.Parameter(torch.zeros(c.heads, c.head_size)) for _ in range(3))
 
@@ -120,7 +120,7 @@ class XLNet(Encoder):
         return "queries" if hasattr(self, "output") else ""
 
     def unlimited(self) -> Self:
-        """The same weights, without the limits of training by segments and in two directions."""
+        """Returns the same weights without training's limits: segments and two directions."""
         config = self.config.replace(mem_len=None, reuse_len=None, two_directions=False)
         with torch.device("meta"):
             twin = type(self)(config, {"masked": 0})
@@ -130,7 +130,7 @@ class XLNet(Encoder):
         return twin.eval()
 
     def read_forwards(self) -> None:
-        """One that learned half of its text backwards reads all of it forwards."""
+        """Makes a model that read half of the batch backwards read everything forwards."""
         self.config = self.config.replace(two_directions=False)
         self.directions = (1,)
 
@@ -152,17 +152,19 @@ class XLNet(Encoder):
         state: State | None = None,
         known: KnowledgeView = NOTHING,
     ) -> Tensor:
-        """input_ids [B, T] -> hidden states of the content rows, or of the rows asking for
-        `targets` [B, R].
+        """Maps input_ids [B, T] to the hidden states of the content rows or, with `targets` [B, R],
+        of the query rows.
 
-        `order` [B, T] is each word's rank in the factorisation, -1 for words that all may see; a
-        word sees those of a rank not above its own. Without it every word sees every other.
+        `order` [B, T] is each word's rank in the factorization, -1 for words that all words may
+        see; a word sees the words whose rank is not above its own. Without an order every word sees
+        every other word.
         """
         check_tokens(input_ids, self.config.vocab_size)
         attention_mask = as_booleans(attention_mask, input_ids)
         if input_ids.size(0) % len(self.directions):
             raise InputError(
-                f"{input_ids.size(0)} texts have no two halves, one for each direction"
+                f"the batch has {input_ids.size(0)} texts; the second half reads backwards, so "
+                "give an even number"
             )
         rows = input_ids.size(1)
         x = self.tokens(input_ids)
@@ -182,7 +184,7 @@ class XLNet(Encoder):
             memory: Memory = ContentMemory(rows, Segment(pasts[i]) if pasts else HERE)
             if self.training and targets is not None and i + 1 == len(self.blocks):
                 x, memory = x[:, rows:], OtherRowsMemory(torch.cat([*pasts[i:], inputs[i]], 1))
-                view = asking(view, rows)  # nobody reads what the content rows would become
+                view = asking(view, rows)  # the content rows' output would not be used
             x = block(x, view, memory)
         if state is not None:
             keep = min(self.limits.reuse_len, rows)
@@ -216,7 +218,7 @@ class XLNet(Encoder):
             )
             pattern = Ordered(own, keys, working_dtype(x))
         index = None
-        if targets is not None:  # column of the distance past + target - key
+        if targets is not None:  # the column of the distance past + target - key
             own = rows - 1 - targets[:, None, :, None]
             index = torch.arange(past + rows, device=x.device) + own
         differs = None
@@ -229,9 +231,8 @@ class XLNet(Encoder):
         return known.view(pattern, working_dtype(x), distances=distances)
 
     def table(self, x: Tensor, past: int, rows: int) -> Tensor:
-        """Sinusoids of the distances past + rows - 1 … -rows, and for two directions of their
-        negatives.
-        """
+        """Returns sinusoids of the distances past + rows - 1 … -rows and, for two directions, of
+        their negatives."""
         distance = torch.arange(past + rows - 1, -rows - 1, -1, device=x.device)
         distance = distance.clamp(-self.limits.clamp_len, self.limits.clamp_len)
         both = torch.stack([distance * sign for sign in self.directions])
@@ -255,7 +256,7 @@ def laptop(shape: Shape, seq_len: int) -> dict[str, Any]:
 
 
 def objective_fields(objective: str, options: Any, seq_len: int) -> dict[str, Any]:
-    """What permuted text asks of a model: its directions, and how much of it is remembered."""
+    """Returns fields that the permuted objective needs: its directions and the memory."""
     if objective != "permuted":
         return {}
     return {
@@ -280,7 +281,7 @@ FAMILY = Family(
         "": PaperDefaults(
             lr=4e-4, eps=1e-6, weight_decay=0.01, schedule="polynomial", warmup=40_000,
             steps=500_000, batch_size=8192, seq_len=512,
-            differs="the authors' Adam lacks the correction: bert-adam",
+            differs="the authors' Adam has no bias correction: optimizer bert-adam",
         ),
     },
     finetuning={
@@ -290,12 +291,12 @@ FAMILY = Family(
     },
     laptop=laptop,
     objective_fields=objective_fields,
-    # padded on the left, so that <cls> is last: run_classifier.py of zihangdai/xlnet
+    # padded on the left, so that <cls> is last, as in run_classifier.py of zihangdai/xlnet
     input_format=InputFormat(
         parts("a sep cls:2"), parts("a sep b:1 sep:1 cls:2"), left=True, beyond=4
     ),
     answer_head="span",
-    # run_squad.py of zihangdai/xlnet: the passage first, <cls> last
+    # the passage first and <cls> last, as in run_squad.py of zihangdai/xlnet
     passage_format=PassageFormat(
         ("passage", "sep", "question", "sep", "cls"), (0, 0, 1, 1, 2), 3, length=512, answer=64
     ),

@@ -1,4 +1,4 @@
-"""The ways of learning from text, by name; a file is imported when its objective is asked for."""
+"""The objectives by name; an objective's file is imported when it is used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.core.errors import UnknownName
 if TYPE_CHECKING:
     from regard.objectives.base import Objective
 
-OBJECTIVES = {  # name: (module, class)
+OBJECTIVES = {  # name -> (module, class)
     "causal": ("objectives.causal", "CausalObjective"),
     "recurrent": ("objectives.recurrent", "Recurrent"),
     "prefix": ("objectives.prefix", "Prefix"),
@@ -25,7 +25,7 @@ OBJECTIVES = {  # name: (module, class)
 
 
 def objective(name: str, others: Mapping[str, tuple[str, str]] | None = None) -> type[Objective]:
-    """The class of an objective; `others` are those of tasks and methods, named in the same way."""
+    """Returns the class of an objective; `others` are those of tasks and methods, named alike."""
     known = OBJECTIVES | dict(others or {})
     if name not in known:
         raise UnknownName("objective", name, known)
@@ -35,12 +35,11 @@ def objective(name: str, others: Mapping[str, tuple[str, str]] | None = None) ->
 
 
 def objective_of_kind(kind: str, usual: str) -> str:
-    """The name of what learns from prepared data of a kind: running text is learned as `usual`, and
-    any other kind bears the name of its objective.
-    """
+    """Returns the objective for prepared data of a kind: running text is learned as `usual`, and
+    any other kind has the name of its objective."""
     return kind if kind in OBJECTIVES else usual
 
 
 def learns_to_write(name: str) -> bool:
-    """Does a model of this objective answer a text with another? None of a task's head does."""
+    """Returns whether a model of this objective answers a text with another; heads do not."""
     return name in OBJECTIVES and objective(name).writes_answers

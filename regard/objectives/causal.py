@@ -1,7 +1,7 @@
-"""Every word from those before it: Σ log P(u_i | u_<i) over every position (Radford et al. 2018).
+"""Causal language modeling: Σ log P(u_i | u_<i) over every position (Radford et al. 2018).
 
 Documents are packed with an end token between them and no other mask (Brown et al. 2020, appendix
-B), unless each is to be read by itself.
+B), unless `documents` is "separate".
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from regard.objectives.reading import check_reading_on, read_on, surprise
 
 
 def choose(name: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuses a word that is none of the known ones."""
+    """Refuses a value that is not one of the known words."""
     if value not in known:
         raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(known)}")
 
 
 def padding(corpus: Corpus) -> int:
-    """What fills rows that nobody looks at; a corpus without a pad token has its end token."""
+    """Returns the id that fills unused rows: the pad token or, without one, the end token."""
     return corpus.special.end if corpus.special.pad is None else corpus.special.pad
 
 
 def ring(corpus: Corpus, start: int, stop: int) -> np.ndarray:
-    """The ids from start to stop of a split that begins again behind its end.
+    """Returns the ids from start to stop of a split that begins again after its end.
 
-    The end token of the last document so stands before the first one.
+    So the end token of the last document comes before the first document.
     """
     size, parts = len(corpus), []
     while start < stop:
@@ -48,15 +48,15 @@ def ring(corpus: Corpus, start: int, stop: int) -> np.ndarray:
 class TextChunk(NamedTuple):
     """A piece of text with the token before it."""
 
-    tokens: np.ndarray  # [length + 1], the token before the first target in front
-    real: int  # how many of `tokens` are no padding
-    first: int  # the first target that counts: tokens[first]
+    tokens: np.ndarray  # [length + 1], beginning with the token before the first target
+    real: int  # how many of `tokens` are not padding
+    first: int  # the first target that counts is tokens[first]
 
 
 class ChunkTiling:
     """Chunks of `length` targets such that every token of a split is a target exactly once.
 
-    With an `overlap` a chunk begins with so many targets that were scored before, as context.
+    With an `overlap`, a chunk begins with that many targets that were already scored, as context.
     """
 
     def __init__(self, corpus: Corpus, length: int, overlap: int, packed: bool) -> None:
@@ -72,7 +72,7 @@ class ChunkTiling:
         return int(self.before[-1])
 
     def chunk(self, index: int, offset: int = 0) -> TextChunk:
-        """Number `index`; packed text is tiled from token `offset` on, around the ring."""
+        """Returns chunk `index`; packed text is tiled from token `offset` on, around the ring."""
         run = int(np.searchsorted(self.before, index, "right")) - 1
         size = int(self.sizes[run])
         first = (index - int(self.before[run])) * self.step
@@ -91,12 +91,12 @@ class ChunkTiling:
 
 
 def shifted(seed: int, epoch: int, length: int, size: int) -> int:
-    """Where an epoch's tiling begins, so that its boundaries are not those of the one before."""
+    """Returns where an epoch's tiling begins, so that epochs have different boundaries."""
     return int(keyed(seed, "shift", epoch).integers(min(length, size)))
 
 
 def bits_per_byte(corpus: Corpus, nats: float, count: float) -> dict[str, float]:
-    """Exact over a whole split; over a part of it, at the split's tokens a byte."""
+    """Returns bits per byte; over a part of a split, with the whole split's tokens per byte."""
     if corpus.bytes == 0 or count == 0:
         return {}
     return {"bits_per_byte": nats / count * len(corpus) / corpus.bytes / math.log(2)}
@@ -108,9 +108,9 @@ def text_figures(corpus: Corpus, nats: float, count: float) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class CausalOptions:
-    documents: str = "packed"  # chunks run on into the next document; "separate": none does
-    shift: bool = True  # packed: every epoch cuts the text elsewhere
-    overlap: int = 0  # validation: tokens of context that a chunk has from the one before
+    documents: str = "packed"  # chunks cross documents; "separate": a chunk has one document
+    shift: bool = True  # packed: every epoch has other chunk boundaries
+    overlap: int = 0  # validation: the tokens of context from the chunk before
 
 
 class CausalObjective(Objective):
@@ -147,7 +147,7 @@ class CausalObjective(Objective):
         return {self.name: float(batch["scored"].sum())}
 
     def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
-        """Row t [B, T, width] is what the guess of target t is made from."""
+        """Returns hidden states [B, T, width]; row t predicts target t."""
         return read_on(model, batch["tokens"], state)
 
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:

@@ -1,6 +1,5 @@
-"""Guess hidden words from both sides (Devlin et al. 2018, 3.1; Liu et al. 2019 for new masks in
-every epoch and for text without pairs).
-"""
+"""Masked language modeling (Devlin et al. 2018, 3.1; Liu et al. 2019 for new masks in every epoch
+and for text without pairs)."""
 
 from __future__ import annotations
 
@@ -21,33 +20,33 @@ from regard.objectives.base import Batch, Loss, Objective, Sample, perplexity
 from regard.objectives.causal import choose, padding, ring, shifted
 from regard.objectives.reading import inner, refuse, takes
 
-HIDE, KEEP = 0.8, 0.1  # of the chosen tokens; the rest become any entry of the vocabulary
-COUNTED = 2**22  # tokens at a time
+HIDE, KEEP = 0.8, 0.1  # shares of the chosen tokens; the rest become random vocabulary entries
+COUNTED = 2**22  # tokens that are counted at a time
 
 
 @dataclass(frozen=True)
 class MaskedOptions:
-    share: float = 0.15  # of a text's tokens, [CLS] and [SEP] counted
-    most: int | None = None  # targets of a sample at most; None: as many as the length gives
-    rare: float = 0.0  # a token is chosen by count^-rare: DistilBERT's authors take 0.7
+    share: float = 0.15  # the share of masked tokens, [CLS] and [SEP] counted
+    most: int | None = None  # the most targets of a sample; None: the share of its length
+    rare: float = 0.0  # tokens are chosen with weight count^-rare; DistilBERT's authors use 0.7
     whole_words: str = "no"  # "pieces": all pieces of a word together; "chinese": jieba's words
-    dynamic: bool = True  # new masks in every epoch; False: `duplicates` of them take turns
+    dynamic: bool = True  # new masks in every epoch; False: `duplicates` masks take turns
     duplicates: int = 10
-    documents: str = "packed"  # texts run on into the next document; "separate": none does
-    shift: bool = True  # packed: with new masks the text is cut elsewhere
-    global_first: bool = True  # a Longformer's [CLS] is global (its authors pre-train without any)
+    documents: str = "packed"  # texts cross documents; "separate": a text has one document
+    shift: bool = True  # packed: new masks come with other text boundaries
+    global_first: bool = True  # a Longformer's [CLS] is global (its authors pre-train without)
 
 
 class Mask:
-    """Chooses what to hide: exactly min(most, max(1, round(share · length))) tokens.
+    """Chooses the tokens to mask: exactly min(most, max(1, round(share · length))) of them.
 
-    Every token may be chosen but the special ones; an unknown word is a word. All are as likely as
-    each other, unless rare ones are to be preferred.
+    Every token except special tokens may be chosen; an unknown word counts as a word. All tokens
+    are equally likely, unless rare ones are preferred.
     """
 
     def __init__(self, corpus: Corpus, options: Any, length: int) -> None:
         if not 0 < options.share <= 1:
-            raise ConfigError(f"share is {options.share}; it must be over 0 and at most 1")
+            raise ConfigError(f"share is {options.share}; it must be above 0 and at most 1")
         for name in ("most", "duplicates"):
             value = getattr(options, name)
             if value is not None and value < 1:
@@ -55,8 +54,8 @@ class Mask:
         choose("whole_words", options.whole_words, ("no", "pieces", "chinese"))
         if not 0 <= options.rare <= 4 or (options.rare and options.whole_words != "no"):
             raise ConfigError(
-                f"rare is {options.rare:g} and whole_words {options.whole_words!r}; rare is a "
-                "power of 0 to 4, such as 0.7, and chooses single tokens, not words"
+                f"rare is {options.rare:g} and whole_words is {options.whole_words!r}; rare must "
+                "be from 0 to 4, such as 0.7, and needs whole_words 'no'"
             )
         special = corpus.special
         self.share, self.vocab_size = options.share, corpus.vocab_size
@@ -67,16 +66,15 @@ class Mask:
             if role != "unknown" and getattr(special, role) is not None:
                 self.barred[getattr(special, role)] = True
         self.barred[special.sentinels] = True
-        self.likely = seldom(corpus, options.rare) if options.rare else None  # of each entry
+        self.likely = rarity(corpus, options.rare) if options.rare else None  # of each entry
         self.words: WordStarts | None = None
         if options.whole_words != "no":
             chinese = options.whole_words == "chinese"
             self.words = WordStarts(corpus.tokenizer, corpus.vocab_size, chinese=chinese)
 
     def __call__(self, tokens: np.ndarray, draw: np.random.Generator) -> Sample:
-        """Changes `tokens` in place; gives the `targets` (their places), what is `wanted` there and
-        their `shares`, 0 behind the last.
-        """
+        """Changes `tokens` in place; returns the `targets` (their positions), the `wanted` tokens
+        there and their `shares`, with zeros after the last target."""
         free = np.flatnonzero(~self.barred[tokens])
         goal = min(self.most, max(1, round(len(tokens) * self.share)))
         if self.likely is not None and len(free):
@@ -102,9 +100,9 @@ class Mask:
     def whole(
         self, tokens: np.ndarray, free: np.ndarray, goal: int, draw: np.random.Generator
     ) -> np.ndarray:
-        """Whole words in random order; one that would exceed the goal is passed over.
+        """Chooses whole words in random order; a word that would exceed the goal is skipped.
 
-        A word never reaches over a special token, as it can in the authors' code.
+        A word never crosses a special token, as it can in the authors' code.
         """
         assert self.words is not None
         begins = self.words.begins(tokens)[free]
@@ -121,8 +119,8 @@ class Mask:
         return np.asarray(free[chosen])
 
 
-def seldom(corpus: Corpus, power: float) -> np.ndarray:
-    """count^-power of every entry; one that does not occur counts as one that does once."""
+def rarity(corpus: Corpus, power: float) -> np.ndarray:
+    """Returns count^-power of every entry; entries that do not occur count as 1."""
     counts = np.zeros(corpus.vocab_size, np.int64)
     for start in range(0, len(corpus), COUNTED):
         part = corpus.read(start, min(start + COUNTED, len(corpus)))
@@ -131,14 +129,14 @@ def seldom(corpus: Corpus, power: float) -> np.ndarray:
 
 
 def filled(values: np.ndarray, size: int) -> np.ndarray:
-    """Zeros behind the values, up to the size."""
+    """Appends zeros to the values, up to the size."""
     y = np.zeros(size, values.dtype)
     y[: len(values)] = values
     return y
 
 
 class Masked(Objective):
-    """[CLS] text [SEP], and the hidden tokens are the targets."""
+    """[CLS] text [SEP]; the masked tokens are the targets."""
 
     Options: ClassVar[type] = MaskedOptions
     name = "masked"
@@ -151,10 +149,10 @@ class Masked(Objective):
         choose("documents", self.options.documents, ("packed", "separate"))
         self.packed, self.span = self.options.documents == "packed", self.length - 2
         if self.span < 1:
-            raise ConfigError(f"length {self.length} leaves no room beside [CLS] and [SEP]")
+            raise ConfigError(f"length {self.length} leaves no room for text; give at least 3")
         self.cls, self.sep = (self.corpus.special.need(role) for role in ("cls", "sep"))
         self.mask = Mask(self.corpus, self.options, self.length)
-        self.ends = np.empty(0, np.int64)  # samples up to and with each document
+        self.ends = np.empty(0, np.int64)  # the number of samples up to each document's end
         if not self.packed:
             texts = np.maximum(1, np.diff(self.corpus.documents) - 1)  # without the end token
             self.ends = np.cumsum(-(-texts // self.span))
@@ -166,7 +164,7 @@ class Masked(Objective):
         return -(-tokens // self.span) if tokens >= self.span else 0
 
     def version(self, epoch: int) -> int:
-        """Which masks an epoch uses."""
+        """Returns the number of the masks that an epoch uses."""
         if not self.learning:
             return 0
         return epoch if self.options.dynamic else epoch % self.options.duplicates
@@ -183,7 +181,7 @@ class Masked(Objective):
         return {"tokens": tokens, "attention_mask": np.arange(self.length) < size}
 
     def text(self, version: int, index: int) -> np.ndarray:
-        """The last sample of packed text goes on at the beginning of the split."""
+        """Returns a sample's text; the last packed one continues at the split's beginning."""
         if self.packed:
             size, moving = len(self.corpus), self.learning and self.options.shift
             start = shifted(self.seed, version, self.span, size) if moving else 0
@@ -227,9 +225,10 @@ class Masked(Objective):
 
 
 def check_reads_both_sides(model: Any, length: int) -> None:
-    """Hidden words need an encoder whose rows see both sides and have their own word as input."""
+    """Refuses a model that is not an encoder with a masked-word head: its rows must see both sides
+    and have their own word as input."""
     if model.fills != "masked":
-        wanted = "to guess hidden words from both sides"
+        wanted = "to predict hidden words from both sides"
         raise refuse(model, wanted, lambda kind: kind.fills == "masked")
     if not hasattr(model, "output"):
         raise ConfigError('the model has no head "masked"; build it with heads={"masked": 0}')
@@ -241,18 +240,17 @@ def check_reads_both_sides(model: Any, length: int) -> None:
 
 
 def rows_at(hidden: Tensor, places: Tensor) -> Tensor:
-    """hidden [B, T, d] at places [B, R] -> [B, R, d]."""
+    """Selects rows: hidden [B, T, d] at places [B, R] -> [B, R, d]."""
     return hidden.gather(1, places[..., None].expand(-1, -1, hidden.size(2)))
 
 
 def guesses(name: str, model: Any, rows: Tensor, batch: Batch) -> Loss:
-    """The loss of the rows [B, R, d] that guess what is wanted; while a model does not learn, also
-    how often its first guess is right.
-    """
+    """Returns the loss of the rows [B, R, d] that predict the wanted words; in evaluation mode also
+    how many predictions are right."""
     rows, shares = rows.flatten(0, 1), batch["shares"].flatten()
     wanted = batch["wanted"].flatten()
     count: Any = shares.sum()
-    if not torch.compiler.is_compiling():  # where a number would cut the graph in two
+    if not torch.compiler.is_compiling():  # a Python number would break the graph
         count = float(count)
     loss = Loss({name: model.output.surprisal(rows, wanted, shares)}, {name: count})
     if not model.training:
@@ -262,7 +260,7 @@ def guesses(name: str, model: Any, rows: Tensor, batch: Batch) -> Loss:
 
 @torch.no_grad()
 def right(output: Output, rows: Tensor, wanted: Tensor, shares: Tensor) -> Tensor:
-    """How many of the wanted words are the likeliest, a chunk of logits at a time."""
+    """Returns how many wanted words are the most likely ones, computed in chunks of logits."""
     size = max(1, CHUNK // output.weight.size(0))
     parts = zip(rows.split(size), wanted.split(size), shares.split(size), strict=True)
     return torch.stack([((output(r).argmax(-1) == w) * s).sum() for r, w, s in parts]).sum()

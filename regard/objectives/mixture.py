@@ -1,4 +1,4 @@
-"""Several ways of learning at once, from one corpus or from several, in fixed shares.
+"""Several objectives at once, from one corpus or several, in fixed shares.
 
 Raw text alone, labeled tasks as text alone, or both (data-driven, task-driven and mixed
 pre-training) are mixtures of text corpora and corpora of pairs. In a recipe:
@@ -10,10 +10,10 @@ pre-training) are mixtures of text corpora and corpora of pairs. In a recipe:
         { name = "tasks", objective = "pairs", share = 0.2, data = "data/tasks", options = {} },
     ]
 
-Which part a sample comes from is no matter of chance: the parts take turns evenly, so that any run
-of n samples holds n · share of a part, give or take one for each part named before it and one for
-itself. Where share · batch is whole, every step holds the same number. Each part runs through its
-own epochs, so nothing of it comes twice before all of it came once (Brown et al. 2020, 2.2).
+The part of a sample is not random: the parts take turns evenly, so that any n consecutive samples
+hold n · share samples of a part, plus or minus one for each part named before it and one for
+itself. If share · batch is an integer, every step holds the same number. Each part runs through its
+own epochs, so no sample of it comes twice before all came once (Brown et al. 2020, 2.2).
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from regard.objectives.base import Batch, Loss, Objective, Sample
 class MixturePart:
     name: str
     objective: str
-    share: float  # of the samples, relative to the other parts'
+    share: float  # its share of the samples, relative to the other parts
     data: str | None = None  # a data directory; None: that of the whole mixture
-    weight: float | None = None  # of its losses; None: its share of the samples
-    length: int | None = None  # tokens of its samples; None: as all others'
+    weight: float | None = None  # the weight of its losses; None: its share of the samples
+    length: int | None = None  # the tokens of its samples; None: those of the mixture
     options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class MixtureOptions:
-    parts: Sequence[dict[str, Any]] = ()  # tables with the fields of Part
+    parts: Sequence[dict[str, Any]] = ()  # tables with the fields of MixturePart
 
 
 class Mixture(Objective):
-    """A batch holds one batch for each part present; losses are named part.loss."""
+    """A batch holds one batch for each part in it; losses are named part.loss."""
 
     Options: ClassVar[type] = MixtureOptions
     name = "mixture"
@@ -70,7 +70,7 @@ class Mixture(Objective):
         sizes = [len(part) for part in self.parts.values()]
         self.shares = shares if self.learning else [Fraction(n, sum(sizes)) for n in sizes]
         self.samples = sum(sizes)
-        if self.learning:  # until the last of them has been read once
+        if self.learning:  # an epoch ends when every part has been read once
             self.samples = max(int(-(-n // s)) for n, s in zip(sizes, shares, strict=True))
         self.sums: dict[str, list[str]] = {}
         for part, share, built in zip(parts, shares, self.parts.values(), strict=True):
@@ -84,8 +84,8 @@ class Mixture(Objective):
         kind = objective(part.objective)
         if kind is Mixture or kind.recurrent:
             raise ConfigError(
-                f"part {part.name!r}: {part.objective!r} cannot be mixed, for its samples "
-                "belong together; use it alone"
+                f"part {part.name!r}: {part.objective!r} cannot be mixed, because its samples "
+                "depend on each other; use it alone"
             )
         what = f"option of {part.objective!r}"
         options: Any = from_table(kind.Options, part.options, what=what)
@@ -105,8 +105,8 @@ class Mixture(Objective):
         if (other.vocab_size, other.special) != (own.vocab_size, own.special):
             raise ConfigError(
                 f"part {part.name!r}: {part.data} has {other.vocab_size:,} tokens and "
-                f"{own.directory} {own.vocab_size:,}, or other special ones; prepare both with one "
-                f"tokenizer ('regard prepare … --tokenizer {own.directory}')"
+                f"{own.directory} has {own.vocab_size:,}, or their special tokens differ; prepare "
+                f"both with one tokenizer ('regard prepare … --tokenizer {own.directory}')"
             )
         return other
 
@@ -114,7 +114,7 @@ class Mixture(Objective):
         return self.samples
 
     def place(self, number: int) -> tuple[int, int]:
-        """Sample `number` as (which part, which sample of it, counted over all epochs)."""
+        """Returns the part of sample `number`, and its number in the part over all epochs."""
         rest = Fraction(1)
         for i, share in enumerate(self.shares[:-1]):
             part = share / rest
@@ -133,7 +133,7 @@ class Mixture(Objective):
         return self.get(epoch * len(self) + index)
 
     def order(self, epoch: int) -> None:
-        """As they come: each part has its own."""
+        """Returns None: each part has its own order."""
         return
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
@@ -152,7 +152,7 @@ class Mixture(Objective):
         return (f"{part}.{name}" for part, names in self.sums.items() for name in names)
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """Of all parts, 0 where one is absent: processes must agree on the names."""
+        """Returns the counts of all parts, absent ones as 0: processes must agree on the names."""
         counts = dict.fromkeys(self.names(), 0.0)
         for name, own in batch.items():
             counts |= prefixed(name, self.parts[name].counts(own))
@@ -181,7 +181,7 @@ class Mixture(Objective):
             part.check(model)
 
     def measure(self, totals: Loss) -> dict[str, float]:
-        """The loss that is learned, and the figures of every part."""
+        """Returns the training loss and the metrics of every part."""
         loss = sum(
             self.weights[name] * float(value) / totals.counts[name]
             for name, value in totals.sums.items()
@@ -197,7 +197,7 @@ class Mixture(Objective):
 
 
 def part_of(table: dict[str, Any]) -> MixturePart:
-    """A part from its table, with the names of its fields checked."""
+    """Builds a part from its table; the names of its fields are checked."""
     own = {"name": str(table.get("objective", "")), **table}
     return from_table(MixturePart, own, path="objective.parts.", what="field of a mixture's part")
 
@@ -205,21 +205,21 @@ def part_of(table: dict[str, Any]) -> MixturePart:
 def check_parts(parts: Sequence[MixturePart]) -> None:
     if not parts:
         raise ConfigError(
-            "a mixture needs parts: tables with an objective and a share, and where they differ a "
+            "a mixture has no parts; give tables with an objective and a share and, if needed, a "
             "name, data, weight, length and options"
         )
     for name, count in Counter(part.name for part in parts).items():
         if count > 1 or "." in name or not name:
             raise ConfigError(
-                f"{count} parts of the mixture have the name {name!r}; names must differ and have "
-                "no dot in them"
+                f"{count} parts of the mixture have the name {name!r}; names must differ, must "
+                "not be empty and must not contain a dot"
             )
     for part in parts:
         weight, length = part.weight or 0.0, 1 if part.length is None else part.length
         if part.share <= 0 or weight < 0 or length < 1:
             raise ConfigError(
                 f"part {part.name!r} has share {part.share}, weight {weight} and length {length}; "
-                "a share is over 0, a weight is not negative, and a length is at least 1"
+                "a share must be above 0, a weight at least 0, and a length at least 1"
             )
 
 
@@ -228,6 +228,6 @@ def prefixed(part: str, table: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_part(part: str, table: dict[str, Any]) -> dict[str, Any]:
-    """What `prefixed` made, undone for one part."""
+    """Returns the entries of one part without its prefix: the inverse of `prefixed`."""
     start = f"{part}."
     return {name[len(start) :]: v for name, v in table.items() if name.startswith(start)}

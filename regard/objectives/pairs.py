@@ -1,5 +1,5 @@
-"""A target from its source: translation, summaries, any task as text (Vaswani et al. 2017, 5;
-Raffel et al. 2019, 2.4).
+"""Learns a target from its source: translation, summaries, any task as text (Vaswani et al. 2017,
+5; Raffel et al. 2019, 2.4).
 
 A corpus of pairs has documents of two sentences, both closed by the end token.
 """
@@ -24,19 +24,18 @@ from regard.objectives.source import BatchShape, SourceTarget
 
 @dataclass(frozen=True)
 class PairsOptions:
-    smoothing: float = 0.1  # ε
-    smoothing_kind: str = "others"  # "all", "no-pad"
-    reported: str = "cross-entropy"  # "kl": less the entropy of the smoothed target
-    multiple: int = 8  # a batch's width is a multiple; 0: always the largest
-    sort: bool = True  # samples of a step are of similar length
-    both_sides: bool = False  # a decoder without an encoder sees its whole source at once
-    z_loss: float = 0.0  # times (log Z)²
+    smoothing: float = 0.1  # the ε of label smoothing
+    smoothing_kind: str = "others"  # or "all", "no-pad"; see smoothing.py
+    reported: str = "cross-entropy"  # "kl": minus the entropy of the smoothed target
+    multiple: int = 8  # a batch's width is a multiple of this; 0: always the largest width
+    sort: bool = True  # the samples of a step have similar lengths
+    both_sides: bool = False  # a decoder-only model sees its source from both sides
+    z_loss: float = 0.0  # the weight of (log Z)²
 
 
 class Pairs(SourceTarget):
-    """Source and target have at most `length` tokens together; of longer pairs the longer side is
-    cut. In validation nothing is smoothed.
-    """
+    """Source and target have at most `length` tokens together; in longer pairs the longer side is
+    cut. In validation there is no label smoothing."""
 
     Options: ClassVar[type] = PairsOptions
     name = "pairs"
@@ -48,19 +47,19 @@ class Pairs(SourceTarget):
         choose("reported", o.reported, ("cross-entropy", "kl"))
         if o.multiple < 0 or o.z_loss < 0:
             raise ConfigError(
-                f"multiple is {o.multiple} and z_loss {o.z_loss}; neither can be negative"
+                f"multiple is {o.multiple} and z_loss is {o.z_loss}; neither may be negative"
             )
         edges = np.asarray(corpus.sentences)
         if corpus.kind != "pairs" or len(edges) != 2 * len(corpus.documents) - 1:
             raise FormatError(
-                f"{corpus.directory} holds {corpus.kind}, no pairs; prepare them with "
+                f"{corpus.directory} holds {corpus.kind}, not pairs; prepare them with "
                 "'regard prepare --pairs'"
             )
         if self.length < 4:
-            raise ConfigError(f"length is {self.length}; a pair needs at least 4")
+            raise ConfigError(f"length is {self.length}; for pairs it must be at least 4")
         self.edges, sizes = edges, np.diff(edges).reshape(-1, 2)
         self.sizes = fit(sizes, self.length)
-        self.cut = int((self.sizes != sizes).any(1).sum())  # pairs that were too long
+        self.cut = int((self.sizes != sizes).any(1).sum())  # the number of pairs that are too long
         largest = self.sizes.max(0, initial=1).tolist()
         self.room = BatchShape(int(self.sizes.sum(1).max(initial=2)), *largest)
         self.multiple, self.both_sides = o.multiple, o.both_sides
@@ -78,7 +77,7 @@ class Pairs(SourceTarget):
 
     @property
     def note(self) -> str:
-        """What was done to the data, for people; empty if nothing."""
+        """How many pairs were cut, as a sentence for users; empty if none was."""
         if not self.cut:
             return ""
         return (
@@ -90,11 +89,11 @@ class Pairs(SourceTarget):
         start, middle, _ = (int(edge) for edge in self.edges[2 * index : 2 * index + 3])
         first, second = (int(size) for size in self.sizes[index])
         source = self.corpus.read(start, start + first)
-        source[-1] = self.corpus.special.end  # a source that was cut has an end, too
+        source[-1] = self.corpus.special.end  # a source that was cut ends with it, too
         return source, self.corpus.read(middle, middle + second)
 
     def order(self, epoch: int) -> np.ndarray | None:
-        """Shuffled, but the samples of a step are of similar length."""
+        """Returns a shuffled order in which the samples of a step have similar lengths."""
         if not self.learning or not self.options.sort:
             return super().order(epoch)
         cached = self.order_of
@@ -119,7 +118,7 @@ class Pairs(SourceTarget):
 
 
 def fit(sizes: np.ndarray, most: int) -> np.ndarray:
-    """How much of each source and target [N, 2] is kept: the longer of the two is cut first."""
+    """Returns how much of each source and target [N, 2] is kept: the longer one is cut first."""
     source, target = sizes.T
     second = np.minimum(target, np.maximum(most // 2, most - source))
     return np.stack([np.minimum(source, most - second), second], 1)

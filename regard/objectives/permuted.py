@@ -1,9 +1,9 @@
-"""Guess words in a sampled order (Yang et al. 2019, 2.2-2.3; data_utils.py of the authors).
+"""Predicts words in a sampled order (Yang et al. 2019, 2.2-2.3; data_utils.py of the authors).
 
-A sample is a stretch of running text, which the next sample may remember, and behind it
-A [SEP] B [SEP] [CLS]: B goes on where A ends or comes from elsewhere. Without pairs all of it is
-running text, each token of which is read once. Spans are chosen to be guessed; within each of the
-two halves they are guessed in a random order.
+A sample is a piece of running text, which the next sample may remember, followed by A [SEP] B [SEP]
+[CLS]: B continues A or comes from elsewhere. Without pairs the whole sample is running text, and
+each token of it is read once. Spans are chosen as targets; within each of the two halves they are
+predicted in a random order.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ from regard.objectives.reading import refuse
 class PermutedOptions:
     memory: bool = True  # samples are contiguous and the model remembers; False: shuffled
     pairs: bool = True  # half of a sample is A and B; False: samples are running text
-    two_directions: bool = True  # every other stream is read from its end to its beginning
-    targets: int | None = None  # of a sample; None: a sixth of its length
-    longest: int = 5  # units of a span at most; n of them come with a chance of 1 / n
-    context: int = 6  # tokens of context for each unit
-    units: str = "pieces"  # what the authors' code counts; "words": what their paper says
-    block: int | None = None  # tokens permuted together; None: half a sample
+    two_directions: bool = True  # every second stream is read from its end to its beginning
+    targets: int | None = None  # the targets of a sample; None: a sixth of its length
+    longest: int = 5  # the most units of a span; n units have a probability proportional to 1 / n
+    context: int = 6  # the tokens of context for each unit
+    units: str = "pieces"  # as in the authors' code; "words": as in their paper
+    block: int | None = None  # the tokens that are permuted together; None: half a sample
 
 
 class Permuted(Objective):
-    """Rows of a batch are contiguous streams of text; each sample begins half a length later, or
-    without pairs a whole one.
-    """
+    """The rows of a batch are contiguous streams of text; each sample begins half a length after
+    the one before, or without pairs a whole length."""
 
     Options: ClassVar[type] = PermutedOptions
     name = "permuted"
@@ -56,11 +55,11 @@ class Permuted(Objective):
         self.half = self.length // 2
         self.block = self.half if o.block is None else o.block
         if self.length % 2 or self.half < 5:
-            raise ConfigError(f"length {self.length} must be even and at least 10: two halves")
+            raise ConfigError(f"length {self.length} is wrong; it must be even and at least 10")
         if self.block > self.half:
             raise ConfigError(
-                f"block {self.block} is more than the {self.half} tokens the next sample may "
-                "remember; it would see there what it has to guess"
+                f"block {self.block} is more than the {self.half} tokens that the next sample may "
+                "remember; it would see its own targets there"
             )
         if self.block < 1 or self.half % self.block:
             raise ConfigError(f"block {self.block} does not divide half the length, {self.half}")
@@ -69,12 +68,12 @@ class Permuted(Objective):
             raise ConfigError("longest and context must be at least 1")
         if o.two_directions and self.batch % 2:
             raise ConfigError(
-                f"a batch of {self.batch} has no two halves, one for each direction; make it even "
-                "or set two_directions = false"
+                f"a batch of {self.batch} samples cannot be halved, and half of it is read "
+                "backwards; give an even number, or set two_directions = false"
             )
         self.goal = self.length // 6 if o.targets is None else o.targets
         if not 1 <= self.goal <= self.length:
-            raise ConfigError(f"targets {self.goal} must be from 1 to the length, {self.length}")
+            raise ConfigError(f"targets {self.goal} is wrong; it must be from 1 to {self.length}")
         self.cls, self.sep = (special.need(name) if o.pairs else -1 for name in ("cls", "sep"))
         self.stride = self.half if o.pairs else self.length
         self.words = WordStarts(self.corpus.tokenizer, self.corpus.vocab_size)
@@ -82,8 +81,8 @@ class Permuted(Objective):
         ways = 2 if o.two_directions else 1
         fewest = len(self.corpus) // self.length * ways
         while not self.learning and self.batch > fewest and self.batch % (2 * ways) == 0:
-            self.batch //= 2  # a short split is validated in fewer streams
-        self.size = len(self.corpus) // (self.batch // ways)  # tokens of a stream
+            self.batch //= 2  # a short validation split is read in fewer streams
+        self.size = len(self.corpus) // (self.batch // ways)  # the tokens of a stream
         self.steps = max(0, (self.size - self.length) // self.stride + 1)
 
     def __len__(self) -> int:
@@ -119,7 +118,7 @@ class Permuted(Objective):
     def text(
         self, stream: Stream, at: int, draw: np.random.Generator
     ) -> tuple[np.ndarray, tuple[int, int, int]]:
-        """The tokens of a sample, and how many belong to each segment."""
+        """Returns the tokens of a sample, and how many belong to each segment."""
         if not self.options.pairs:
             return stream.read(at, at + self.length), (self.length, 0, 0)
         a, b = split(stream, at + self.half, self.half - 3, draw)
@@ -129,18 +128,18 @@ class Permuted(Objective):
         return joined, (self.half + a[1] - a[0] + 1, b[1] - b[0] + 1, 1)
 
     def shuffle(self, draw: np.random.Generator) -> np.ndarray:
-        """A random order of a half; with smaller blocks the same one in each, block after block."""
+        """Returns a random order of a half; smaller blocks follow each other in equal orders."""
         one = draw.permutation(self.block)
         return (np.arange(0, self.half, self.block)[:, None] + one).reshape(-1)
 
     def spans(
         self, tokens: np.ndarray, goal: int, draw: np.random.Generator, backward: bool
     ) -> np.ndarray:
-        """Marks of exactly `goal` tokens: spans at word beginnings, each within its own context,
-        and single tokens for what is left (`_sample_mask`).
+        """Marks exactly `goal` tokens: spans that begin at word starts, each within its own
+        context, and then single tokens (`_sample_mask`).
 
-        In the authors' code a span of n is n pieces: its test of the end looks at the beginning.
-        As whole words, a span takes no more of them than the goal has room for.
+        In the authors' code a span of n is n pieces, because its test of the end looks at the
+        beginning. With units of whole words, a span takes no more words than the goal has room for.
         """
         if backward:
             return self.spans(tokens[::-1], goal, draw, False)[::-1]
@@ -172,10 +171,10 @@ class Permuted(Objective):
         chosen[draw.choice(np.flatnonzero(~chosen), left, replace=False)] = True
         return chosen
 
-    # -- which samples make a step
+    # -- which samples form a step
 
     def order(self, epoch: int) -> np.ndarray | None:
-        """Without a memory the samples of either direction are shuffled among themselves."""
+        """Shuffles each direction's samples among themselves, if there is no memory."""
         if self.options.memory or not self.learning:
             return None
         if self.order_of[0] != epoch:
@@ -188,7 +187,7 @@ class Permuted(Objective):
         return self.order_of[1]
 
     def arrange(self, places: list[int]) -> list[int]:
-        """Backward streams stand behind the forward ones: the model's second half."""
+        """Puts backward streams after the forward ones, as the second half of the batch."""
         if not self.options.two_directions:
             return places
         return sorted(places, key=lambda place: place % 2)
@@ -196,11 +195,11 @@ class Permuted(Objective):
     # -- the loss
 
     def begin(self, model: Any, rows: int) -> State | None:
-        """A memory of the final size from the first step on, nothing of which is real yet."""
+        """Returns a memory that has its final size from the start; at first it is all padding."""
         if not self.options.memory:
             return None
         c, like = model.config, next(p for p in model.parameters() if p.is_floating_point())
-        shape, device = (rows, c.mem_len), like.device  # plain, also where weights are dealt out
+        shape, device = (rows, c.mem_len), like.device  # not sharded, even if the weights are
         empty = [
             torch.zeros(*shape, c.width, dtype=like.dtype, device=device) for _ in range(c.layers)
         ]
@@ -225,7 +224,7 @@ class Permuted(Objective):
 
     @classmethod
     def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
-        """In the order of the text, without a memory."""
+        """Returns an objective that reads in the order of the text, without a memory."""
         return QueriedCausal(corpus, CausalOptions(), learning=False, **sizes)
 
     @classmethod
@@ -234,7 +233,7 @@ class Permuted(Objective):
 
     def check(self, model: Any) -> None:
         if model.fills != "queries":
-            wanted = "to guess words in any order"
+            wanted = "to predict words in any order"
             raise refuse(model, wanted, lambda kind: kind.fills == "queries")
         c, o = model.config, self.options
         if c.two_directions != o.two_directions:
@@ -242,31 +241,27 @@ class Permuted(Objective):
                 f"two_directions is {o.two_directions} here and {c.two_directions} in the model; "
                 "set both to the same"
             )
-        once = self.half if o.pairs else None  # rows of a sample that the next one does not repeat
+        once = self.half if o.pairs else None  # the rows of a sample that the next does not repeat
         if o.memory and (c.reuse_len != once or c.mem_len is None):
             raise ConfigError(
-                f"samples begin {self.stride} tokens apart, so the model must be built with reuse "
-                f"= {once} (it has {c.reuse_len}) and a memory of some rows (it has {c.mem_len}), "
-                "or set memory = false"
+                f"samples begin {self.stride} tokens apart, so the model needs reuse_len = {once} "
+                f"(it has {c.reuse_len}) and mem_len = a number of rows (it has {c.mem_len}); "
+                "build it with them, or set memory = false"
             )
 
     def measure(self, totals: Loss) -> dict[str, float]:
-        """Of targets that see what comes before them in a sampled order: not to be compared with
-        the perplexity of a model that reads from left to right.
-        """
+        """Returns metrics of targets that see the words before them in a sampled order: they cannot
+        be compared with the perplexity of a model that reads from left to right."""
         figures = guess_measures("permuted", totals)
-        return dict(reversed(figures.items()))  # the perplexity chooses
+        return dict(reversed(figures.items()))  # the perplexity comes first
 
 
 class QueriedCausal(CausalObjective):
-    """XLNet as it has learned to guess: by rows that ask for a word and see those before it. What
-    its content rows become in the last layer has learned nothing.
-    """
+    """Causal prediction by XLNet's query rows, as it was trained: each query row sees the words
+    before its target. The last layer's content rows were never trained."""
 
     def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
-        """Row t [B, T, width] asks for target t, from the chunk that `CausalObjective` gives for
-        it.
-        """
+        """Returns hidden states [B, T, width]; query row t predicts target t of the chunk."""
         tokens = torch.cat([batch["tokens"], batch["targets"][:, -1:]], 1)
         order = torch.arange(tokens.size(1), device=tokens.device).expand_as(tokens)
         y: Tensor = model(tokens, order=order, targets=order[:, 1:])
@@ -274,7 +269,7 @@ class QueriedCausal(CausalObjective):
 
 
 class Stream:
-    """One row's text, from its beginning or from its end."""
+    """The text of one row, read from its beginning or from its end."""
 
     def __init__(self, objective: Permuted, number: int, *, backward: bool) -> None:
         self.corpus, self.size, self.backward = objective.corpus, objective.size, backward
@@ -287,7 +282,7 @@ class Stream:
         return self.corpus.read(end - stop, end - start)[::-1]
 
     def cuts(self, start: int, stop: int) -> np.ndarray:
-        """The places start <= p < stop where a sentence ends and another begins."""
+        """Returns the positions start <= p < stop where a sentence ends and another begins."""
         sentences = self.corpus.sentences
         if not self.backward:
             low, high = np.searchsorted(sentences, [self.base + start, self.base + stop])
@@ -297,7 +292,7 @@ class Stream:
         return end - np.asarray(sentences[low:high])[::-1]
 
     def cut_after(self, place: int) -> int:
-        """The first such place from `place` on, or the end."""
+        """Returns the first sentence boundary from `place` on, or the end."""
         sentences = self.corpus.sentences
         if self.backward:
             end = self.base + self.size
@@ -307,7 +302,7 @@ class Stream:
         return min(self.size, int(sentences[number]) - self.base)
 
     def cut_before(self, place: int) -> int:
-        """The last such place up to `place`, or the beginning."""
+        """Returns the last sentence boundary up to `place`, or the beginning."""
         sentences = self.corpus.sentences
         if self.backward:
             end = self.base + self.size
@@ -320,10 +315,10 @@ class Stream:
 def split(
     stream: Stream, begin: int, total: int, draw: np.random.Generator
 ) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Where A and B stand in a stream, `total` tokens together (`_split_a_and_b`).
+    """Returns where A and B are in a stream, `total` tokens together (`_split_a_and_b`).
 
-    A ends with a sentence. B is what follows, or half of the time, and always where there is no
-    place to cut, sentences from anywhere in the stream. The longer one is cut at its end.
+    A ends with a sentence. B is the text after A or, half of the time, and always if there is no
+    sentence boundary, sentences from anywhere in the stream. The longer one is cut at its end.
     """
     cuts = stream.cuts(begin + 1, begin + total)
     end = stream.cut_after(begin + total)
@@ -345,11 +340,11 @@ def split(
 def orders(
     masked: np.ndarray, functional: np.ndarray, first: np.ndarray, second: np.ndarray
 ) -> np.ndarray:
-    """`_local_perm` of two halves as one comparison: row i sees key j iff order j <= order i, and
-    the row that guesses i iff order j <= order i - 1.
+    """Returns `_local_perm` of two halves as one comparison: row i sees key j iff order j <= order
+    i, and the query row of i sees key j iff order j <= order i - 1.
 
-    `first` and `second` are each half's random order. An ordinary token that is not guessed comes
-    before all others of its half; all of the second half comes after all of the first.
+    `first` and `second` are the random orders of the halves. An ordinary token that is not a target
+    comes before all others of its half; the whole second half comes after the first.
     """
     free = ~(masked | functional)
     rank = np.concatenate([first, second + len(first) + 1])

@@ -1,8 +1,8 @@
-"""The second part of a text from its first (Raffel et al. 2019, 3.2.1: "prefix LM").
+"""Predicts the second part of a text from its first (Raffel et al. 2019, 3.2.1: "prefix LM").
 
-A text is split at a point drawn from all points that leave something on both sides. The first part
-is seen from both sides, the second is the target. Chunks are those of `causal`; no end token is
-added to them, for a chunk's end is no end of a text.
+A text is split at a random point that leaves at least one token on both sides. The first part is
+seen from both sides, the second part is the target. Chunks are those of `causal`; they get no end
+token, because the end of a chunk is not the end of a text.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from regard.objectives.source import BatchShape, SourceTarget
 
 @dataclass(frozen=True)
 class PrefixOptions:
-    documents: str = "packed"  # chunks run on into the next document; "separate": none does
-    shift: bool = True  # packed: every epoch cuts the text elsewhere
+    documents: str = "packed"  # chunks cross documents; "separate": a chunk has one document
+    shift: bool = True  # packed: every epoch has other chunk boundaries
 
 
 class Prefix(SourceTarget):
-    """Prefixes of 1 … length tokens in rows of length + 1; the last is only guessed."""
+    """Prefixes of 1 … length tokens in rows of length + 1; the last token is only predicted."""
 
     Options: ClassVar[type] = PrefixOptions
     name = "prefix"
@@ -52,7 +52,7 @@ class Prefix(SourceTarget):
 
     @classmethod
     def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
-        """Of what follows a prefix."""
+        """Returns an objective that measures the text after a prefix."""
         return Prefix(corpus, PrefixOptions(shift=False), learning=False, **sizes)
 
     def measure(self, totals: Loss) -> dict[str, float]:

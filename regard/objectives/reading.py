@@ -1,4 +1,4 @@
-"""How models are made to read from left to right, and how their guesses are scored."""
+"""Reads texts from left to right with any model that can, and computes the loss."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from regard.models.state import State
 
 
 def inner(model: Any) -> Any:
-    """One of ours, also inside of what a compiler or an engine wraps around it."""
+    """Returns our model, also from inside the wrapper of a compiler or an engine."""
     if isinstance(model, Model):
         return model
     inside = next((part for part in model.modules() if isinstance(part, Model)), None)
     if inside is None:
-        raise ConfigError(f"{type(model).__name__} holds none of the models of regard.models")
+        raise ConfigError(f"{type(model).__name__} contains no model of regard.models")
     return inside
 
 
@@ -29,7 +29,7 @@ def takes(model: Any, name: str) -> bool:
     return name in inner(model).accepts
 
 
-# What the class of a model says it can do.
+# -- capabilities of a model's class
 
 
 def has_source(kind: type[Model]) -> bool:
@@ -37,22 +37,22 @@ def has_source(kind: type[Model]) -> bool:
 
 
 def reads_on(kind: type[Model]) -> bool:
-    """Can it be made to see only what came before?"""
+    """Returns whether each row of the model can be limited to the rows before it."""
     return kind.causal or "order" in kind.accepts
 
 
 def sees_prefixes(kind: type[Model]) -> bool:
-    """Can its first words see each other while each other one sees only what came before?"""
+    """Returns whether a prefix can see itself from both sides while the rest is causal."""
     return "prefix" in kind.accepts or "order" in kind.accepts
 
 
 def read_on(
     model: Any, tokens: Tensor, state: State | None = None, prefix: Tensor | None = None
 ) -> Tensor:
-    """Hidden states [B, T, width] of rows that see what came before them, and of the first `prefix`
-    [B] that see each other.
+    """Returns hidden states [B, T, width] of rows that see the rows before them; the first `prefix`
+    [B] rows see each other.
 
-    Padding on the right needs no marks: no row before it can see it.
+    Padding on the right needs no attention mask: no row before it can see it.
     """
     more: dict[str, Any] = {} if state is None else {"state": state}
     if takes(model, "order"):
@@ -67,9 +67,9 @@ def read_on(
 def surprise(
     model: Any, hidden: Tensor, targets: Tensor, scored: Tensor, soft: SoftTarget | None = None
 ) -> Tensor:
-    """Summed nats of the targets [B, T] that count, from hidden states [B, T, width]."""
+    """Returns the summed nats of the `scored` targets [B, T] for hidden [B, T, width]."""
     output, shares = model.output, None
-    if torch.compiler.is_compiling():  # which wants to know all shapes beforehand
+    if torch.compiler.is_compiling():  # the compiler needs static shapes
         rows, words, shares = hidden.flatten(0, 1), targets.flatten(), scored.flatten().float()
     else:
         rows, words = hidden[scored], targets[scored]
@@ -84,28 +84,28 @@ def surprise(
 
 
 def refuse(model: Any, wanted: str, can: Callable[[type[Model]], object]) -> ConfigError:
-    """The refusal of a model that cannot learn what is wanted; it names the families that can."""
+    """Returns the error for a model that cannot learn `wanted`; it names families that can."""
     able = ", ".join(name for name, card in FAMILIES.items() if can(card.model))
     return ConfigError(f"{type(inner(model)).__name__} cannot learn {wanted}; these can: {able}")
 
 
 def check_room(model: Any, rows: int) -> None:
-    """Refuses samples longer than the positions a model has."""
+    """Refuses samples with more rows than the model has positions."""
     context = getattr(inner(model).config, "context", None)
     if context is not None and rows > context:
         raise ConfigError(
-            f"a sample takes {rows} rows, but this model has {context} positions; choose a "
+            f"a sample has {rows} rows, but this model has {context} positions; choose a "
             "smaller length or a longer context"
         )
 
 
 def check_reading_on(model: Any, rows: int) -> None:
-    """Refuses what cannot read so many rows from left to right."""
+    """Refuses a model that cannot read `rows` rows from left to right."""
     if not reads_on(type(inner(model))):
         raise refuse(model, "from left to right", reads_on)
     if getattr(inner(model).config, "two_directions", False):
         raise ConfigError(
-            "this model reads half of a batch backwards; set two_directions = false to let it "
-            "read from left to right"
+            "this model reads half of a batch backwards; set two_directions = false, so that it "
+            "reads from left to right"
         )
     check_room(model, rows)

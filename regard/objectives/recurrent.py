@@ -1,8 +1,9 @@
-"""Every word from those before it, with a memory that goes along (Dai et al. 2019, 3.2).
+"""Causal language modeling with a memory of earlier segments (Dai et al. 2019, 3.2).
 
-The split is cut into as many contiguous streams as a step has samples; step after step each stream
-goes on where it stopped. The authors drop what that cut leaves over. Here nothing is dropped: the
-last rows of a stream are padding that does not count, so every token is predicted once.
+The split is divided into as many contiguous streams as a step has samples; in each step every
+stream continues where it stopped. The authors drop the remainder of this division. Here nothing is
+dropped: the last rows of a stream are padding that does not count, so every token is predicted
+once.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from regard.objectives.reading import check_reading_on, inner, read_on, refuse, 
 
 @dataclass(frozen=True)
 class RecurrentOptions:
-    shift: bool = True  # every epoch begins its streams elsewhere
-    # Of validation, where None is what holds in learning:
-    evaluation_length: int | None = None  # tokens of a segment
-    evaluation_mem_len: int | None = None  # rows that are remembered
+    shift: bool = True  # every epoch begins its streams at another token
+    # For validation; None: the same as in training.
+    evaluation_length: int | None = None  # the tokens of a segment
+    evaluation_mem_len: int | None = None  # the rows that are remembered
     evaluation_clamp_len: int | None = None  # the largest distance
 
 
@@ -54,7 +55,7 @@ class Recurrent(Objective):
             self.length = o.evaluation_length
         wanted = {"mem_len": o.evaluation_mem_len, "clamp_len": o.evaluation_clamp_len}
         self.other = {field: value for field, value in wanted.items() if value is not None}
-        self.stream = -(-len(self.corpus) // self.batch)  # tokens of one
+        self.stream = -(-len(self.corpus) // self.batch)  # the tokens of a stream
 
     def __len__(self) -> int:
         return self.batch * -(-self.stream // self.length)
@@ -75,11 +76,11 @@ class Recurrent(Objective):
         return {self.name: float(batch["scored"].sum())}
 
     def begin(self, model: Any, rows: int) -> State:
-        """Nothing is remembered at first, as in the paper."""
+        """Returns an empty memory, as in the paper."""
         return State()
 
     def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
-        """Row t [B, T, width] is what the guess of target t is made from; the state goes on."""
+        """Returns hidden states [B, T, width]; row t predicts target t. The state is updated."""
         if self.learning or not self.other:
             return read_on(model, batch["tokens"], state)
         return self.with_other_memory(model, batch, state)
@@ -96,7 +97,7 @@ class Recurrent(Objective):
 
     @classmethod
     def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
-        """No stream is shorter than a segment."""
+        """Returns an objective with at most as many streams as the corpus has segments."""
         sizes["batch"] = max(1, min(sizes["batch"], len(corpus) // sizes["length"]))
         return Recurrent(corpus, RecurrentOptions(), learning=False, **sizes)
 
@@ -106,18 +107,16 @@ class Recurrent(Objective):
             raise refuse(model, "with a memory", lambda kind: kind.remembers)
         check_reading_on(model, self.length)
         if ours.remembers == "vector" and self.other:
-            raise ConfigError(
-                f"an LSTM has no {' and no '.join(self.other)}; leave the option away"
-            )
+            raise ConfigError(f"an LSTM has no {' and no '.join(self.other)}; leave the option out")
         if getattr(ours.config, "mem_len", 0) is None:
             raise ConfigError(
-                "this XLNet remembers everything, up to a whole epoch; set mem_len to a number of "
-                "rows"
+                "this XLNet has mem_len None, so it would remember a whole epoch; set mem_len to "
+                "a number of rows"
             )
         if getattr(ours.config, "reuse_len", None) is not None:
             raise ConfigError(
                 f"this XLNet remembers only the first {ours.config.reuse_len} rows of a segment; "
-                "without reuse_len it can read on"
+                "build it without reuse_len"
             )
 
     def measure(self, totals: Loss) -> dict[str, float]:
@@ -126,7 +125,7 @@ class Recurrent(Objective):
 
 @contextmanager
 def configured(model: Any, changes: dict[str, int]) -> Iterator[None]:
-    """The model with fields of its configuration changed, and afterwards as it was."""
+    """Changes fields of the model's configuration inside the context and then restores them."""
     owner: Any = inner(model)
     own = owner.config
     owner.config = own.replace(**changes)

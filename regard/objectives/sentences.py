@@ -1,10 +1,11 @@
-"""BERT's pairs of sentences (Devlin et al. 2018, 3.1 and A.2; create_pretraining_data.py): guess
-the hidden words, and whether B follows A; or, as ALBERT (Lan et al. 2019, 3.1), whether the two
-are in order; or the words alone.
+"""BERT's pairs of sentences (Devlin et al. 2018, 3.1 and A.2; create_pretraining_data.py): predict
+the masked words, and whether B follows A; or, as in ALBERT (Lan et al. 2019, 3.1), whether the two
+are in order; or only the words.
 
-In the authors' code a pass over the text draws as it goes, so an instance depends on all before it.
-Here the draws of an instance hang on the sentence it begins with, so that only where it begins
-depends on the others: `SentencePass` finds those places once an epoch and keeps one in 64.
+In the authors' code a pass over the text draws random numbers as it goes, so an instance depends on
+all instances before it. Here the random numbers of an instance depend on the sentence it begins
+with, so that only its beginning depends on the others: `SentencePass` finds the beginnings once per
+epoch and stores one in 64.
 """
 
 from __future__ import annotations
@@ -33,40 +34,40 @@ from regard.objectives.masked import (
     rows_at,
 )
 
-KEPT = 64  # one beginning of so many is remembered
-BLOCK = 2**16  # sentences looked at together
+KEPT = 64  # one of this many beginnings is stored
+BLOCK = 2**16  # sentences that are processed together
 
 
 @dataclass(frozen=True)
 class SentencesOptions:
-    task: str = "next"  # does B follow A? "order": are they in order? "none": one text, no question
-    short: float = 0.1  # share of the documents whose instances are made shorter
+    task: str = "next"  # does B follow A? "order": are both in order? "none": one text, no task
+    short: float = 0.1  # the share of documents whose instances are shorter
     share: float = 0.15
     most: int | None = None
     rare: float = 0.0
     whole_words: str = "no"
-    dynamic: bool = False  # BERT: `duplicates` passes over the text, used in turn
+    dynamic: bool = False  # as in BERT, `duplicates` passes over the text take turns
     duplicates: int = 10
     global_first: bool = True
 
 
 class InstanceStep(NamedTuple):
-    """Of instances, given the sentence each begins with."""
+    """The instances that begin with given sentences."""
 
     document: np.ndarray
-    middle: np.ndarray  # the sentence B would begin with
-    end: np.ndarray  # behind the last collected sentence
-    apart: np.ndarray  # B comes from elsewhere, and the rest is put back
-    goal: np.ndarray  # tokens to collect
+    middle: np.ndarray  # the sentence that B would begin with
+    end: np.ndarray  # the sentence after the last collected one
+    apart: np.ndarray  # True if B comes from elsewhere, and unused sentences are put back
+    goal: np.ndarray  # the tokens to collect
 
     @property
     def next(self) -> np.ndarray:
-        """The sentence the next instance begins with."""
+        """The sentence that the next instance begins with."""
         return np.where(self.apart, self.middle, self.end)
 
 
 class SentencePass:
-    """One walk over all sentences: where its instances begin."""
+    """One pass over all sentences: it finds where instances begin."""
 
     def __init__(
         self, corpus: Corpus, seed: int, version: int, room: int, short: float, task: str
@@ -88,7 +89,7 @@ class SentencePass:
         self.kept = np.array([*starts, self.total])
 
     def steps(self, first: int, last: int) -> InstanceStep:
-        """What an instance that began with each of these sentences would be."""
+        """Returns the instance that would begin with each of these sentences."""
         corpus = self.corpus
         starts = np.asarray(corpus.sentences[first:last])
         document = np.searchsorted(corpus.documents, starts, "right") - 1
@@ -107,13 +108,13 @@ class SentencePass:
         return InstanceStep(document, middle, end, apart, goal)
 
     def goals(self, first: int, last: int) -> np.ndarray:
-        """Tokens that the instances of each document collect: mostly all there is room for."""
+        """Returns the tokens that the instances of each document collect: mostly all that fit."""
         draws = uniform(self.keys[0], first, last)
         shorter = 2 + (draws[:, 1] * (self.room - 1)).astype(np.int64)
         return np.where(draws[:, 0] < self.short, shorter, self.room)
 
     def find(self, place: int) -> tuple[int, InstanceStep]:
-        """The first sentence of an instance, and what else is known of it."""
+        """Returns the first sentence of an instance, and its InstanceStep."""
         first, last = (int(at) for at in self.kept[place // KEPT : place // KEPT + 2])
         steps = self.steps(first, last)
         follow, at = steps.next, 0
@@ -123,18 +124,18 @@ class SentencePass:
 
 
 def uniform(key: int, first: int, last: int) -> np.ndarray:
-    """Rows first … last - 1 of an endless table of numbers in [0, 1), four in a row."""
+    """Returns rows first … last - 1 of an endless random table in [0, 1), four numbers per row."""
     bits = np.random.Philox(key)
     bits.advance(first)
     return np.random.Generator(bits).random((last - first, 4))
 
 
 class Sentences(Masked):
-    """[CLS] A [SEP] B [SEP], or with no second task [CLS] A [SEP] of whole sentences.
+    """[CLS] A [SEP] B [SEP] or, without a second task, [CLS] A [SEP] of whole sentences.
 
-    An epoch is one pass, and every pass draws anew, so that their numbers of instances differ a
-    little. An epoch has as many samples as the first pass has instances; of another one the few
-    too many are left out, or the few missing taken twice, evenly spread.
+    An epoch is one pass, and every pass draws new random numbers, so that the numbers of instances
+    differ a little. An epoch has as many samples as the first pass has instances; in another pass a
+    few instances are left out or used twice, evenly spread.
     """
 
     Options: ClassVar[type] = SentencesOptions
@@ -148,7 +149,7 @@ class Sentences(Masked):
         self.pairs = o.task != "none"
         self.room = self.length - (3 if self.pairs else 2)
         if self.room < 2:
-            raise ConfigError(f"length {self.length} leaves no room for two tokens of text")
+            raise ConfigError(f"length {self.length} leaves no room for two tokens; make it larger")
         self.cls, self.sep = (self.corpus.special.need(role) for role in ("cls", "sep"))
         self.mask = Mask(self.corpus, o, self.length)
         self.passes: dict[int, SentencePass] = {}
@@ -158,7 +159,7 @@ class Sentences(Masked):
         return self.size
 
     def walk(self, version: int) -> SentencePass:
-        """The pass of an epoch; the last two are kept."""
+        """Returns the pass of an epoch; the last two passes are cached."""
         if version not in self.passes:
             o = self.options
             new = SentencePass(self.corpus, self.seed, version, self.room, o.short, o.task)
@@ -189,7 +190,7 @@ class Sentences(Masked):
     def pair(
         self, begin: int, step: InstanceStep, draw: np.random.Generator
     ) -> tuple[list[tuple[int, int]], bool]:
-        """Where the tokens of A and B stand, and whether B is not what follows A."""
+        """Returns the token ranges of A and B, and whether B is not the text after A."""
         a = self.stretch(begin, int(step.middle))
         if step.apart:
             return [
@@ -202,7 +203,8 @@ class Sentences(Masked):
         return [a, b], False
 
     def elsewhere(self, document: int, goal: int, draw: np.random.Generator) -> tuple[int, int]:
-        """Sentences of another document (ten tries to find another), from a random one on."""
+        """Returns the range of sentences of another document (after ten tries perhaps the same),
+        from a random sentence on."""
         tries = draw.integers(len(self.corpus.documents) - 1, size=10).tolist()
         other = next((d for d in tries if d != document), tries[-1])
         sentences = self.corpus.sentences
@@ -212,9 +214,7 @@ class Sentences(Masked):
         return self.stretch(begin, int(np.clip(reached, begin + 1, last)))
 
     def stretch(self, first: int, last: int) -> tuple[int, int]:
-        """Sentences as tokens: from where to where, without the end token of a document (unless
-        there is nothing else).
-        """
+        """Returns the token range of sentences, without a document's end unless it is alone."""
         begin, before, end = (int(self.corpus.sentences[i]) for i in (first, last - 1, last))
         documents = self.corpus.documents
         closed = int(documents[np.searchsorted(documents, end)]) == end
@@ -250,8 +250,8 @@ class Sentences(Masked):
             return
         if model.config.segments < 2:
             raise ConfigError(
-                f"{type(model).__name__} knows {model.config.segments} segment and cannot tell A "
-                'from B; set segments = 2, or the task to "none"'
+                f"{type(model).__name__} has {model.config.segments} segment, and A and B need "
+                'two; set segments = 2, or the task to "none"'
             )
         if "next" not in model.heads:
             raise ConfigError('the model has no head "next"; build it with the objective\'s heads')
@@ -267,10 +267,10 @@ class Sentences(Masked):
 def cut(
     parts: list[tuple[int, int]], room: int, draw: np.random.Generator
 ) -> list[tuple[int, int]]:
-    """Shortens the longer of two until both fit, token by token from the front or the back.
+    """Shortens the longer of two ranges until both fit, token by token at the front or the back.
 
-    Of two equally long ones the second goes first; how many of n tokens fall at the front is then
-    binomial.
+    Of two equally long ranges the second is shortened first; the number of the n removed tokens
+    that are at the front is binomial.
     """
     sizes = [end - begin for begin, end in parts]
     excess = max(0, sum(sizes) - room)

@@ -1,8 +1,8 @@
-"""A source and its target: what the objectives share whose loss counts the target alone.
+"""A source and its target: what the objectives share whose loss counts only the target.
 
-A sample is one row, the source and then the target. A decoder reads that row from left to right,
-and if it is to (`both_sides`) the source from both sides. For an encoder with a decoder the row is
-taken apart, and the decoder begins with the model's own start token.
+A sample is one row: the source and then the target. A decoder reads this row from left to right
+and, with `both_sides`, the source from both sides. For an encoder-decoder the row is split, and the
+decoder begins with the model's own start token.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from regard.objectives.reading import (
 
 
 class BatchShape(NamedTuple):
-    """The shape of a batch: the most tokens of a row, of a source, of a target."""
+    """The shape of a batch: the most tokens of a row, of a source and of a target."""
 
     row: int
     source: int
@@ -41,21 +41,21 @@ class BatchShape(NamedTuple):
 
 
 class SourceTarget(Objective):
-    """Subclasses give `pair`; what they set in `prepare` says how the rest is done."""
+    """The base class. Subclasses implement `pair` and set the attributes below in `prepare`."""
 
     comparable = True
-    room: BatchShape  # of the largest sample
-    # A batch is no wider than its samples, in multiples of this; 0: always `room`
+    room: BatchShape  # the shape of the largest sample
+    # A batch is as wide as its samples, rounded up to a multiple of this; 0: always `room`.
     multiple: int = 0
-    sources_full: bool = False  # do all sources fill their room?
-    both_sides: bool = False  # does a decoder see the whole source at once?
+    sources_full: bool = False  # True if all sources have the full length
+    both_sides: bool = False  # True if a decoder sees the source from both sides
 
     def pair(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of the source and of the target."""
+        """Returns the tokens of the source and of the target."""
         raise NotImplementedError
 
     def soft(self, model: Any) -> SoftTarget | None:
-        """A softer loss than surprisal, in learning only."""
+        """Returns a softer loss for training; None for the plain cross-entropy."""
         return None
 
     def sample(self, epoch: int, index: int) -> Sample:
@@ -97,7 +97,7 @@ class SourceTarget(Objective):
         return {self.name: float(batch["sizes"][:, 1].sum())}
 
     def hidden(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """What guesses are made from [B, T, width], what is to be guessed [B, T], what counts."""
+        """Returns hidden states [B, T, width], their targets [B, T], and which ones count."""
         if not has_source(type(inner(model))):
             prefix = batch["sizes"][:, 0] if self.both_sides else None
             row, scored = batch["tokens"], batch["scored"]
@@ -125,13 +125,13 @@ class SourceTarget(Objective):
                 raise refuse(model, wanted, lambda kind: has_source(kind) or can(kind))
             if self.both_sides and getattr(ours.config, "band", None) is not None:
                 raise ConfigError(
-                    "a GPT with a band cannot see a source from both sides; choose one without"
+                    "a GPT with a band cannot see a source from both sides; choose band = None"
                 )
             check_reading_on(model, self.room.row - 1)
         if self.soft(model) is not None and isinstance(ours.output, AdaptiveOutput):
             raise ConfigError(
-                "label smoothing and z_loss need an output of one matrix, and this model's softmax "
-                "is an adaptive one: leave them out"
+                "label smoothing and z_loss need an output of one matrix, and this model has an "
+                "adaptive softmax; set both to 0"
             )
 
     def measure(self, totals: Loss) -> dict[str, float]:

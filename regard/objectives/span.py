@@ -1,8 +1,8 @@
 """T5's span corruption (Raffel et al. 2019, 3.1.4 and 3.3.4; preprocessors.py of the authors).
 
-Spans of text are each replaced by a sentinel; the target names each sentinel and what stood there.
-A span always ends the text, so no sentinel closes the target, as one does in the paper's figure 2.
-Documents keep the end token between them, which the authors' have not.
+Each chosen span of text is replaced by a sentinel; the target names each sentinel and its text. A
+span always ends the text, so no sentinel closes the target, as one does in the paper's figure 2.
+Documents keep the end token between them, unlike the authors' documents.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from regard.objectives.source import BatchShape, SourceTarget
 
 
 class SpanCounts(NamedTuple):
-    """Of a text of `kept` + `noise` tokens."""
+    """The counts of a text of `kept` + `noise` tokens."""
 
     noise: int
     kept: int
@@ -28,7 +28,7 @@ class SpanCounts(NamedTuple):
 
     @property
     def source(self) -> int:
-        """What is kept, a sentinel a span, and the end."""
+        """The length of the source: the kept tokens, one sentinel per span, and the end token."""
         return self.kept + self.spans + 1
 
     @property
@@ -37,30 +37,30 @@ class SpanCounts(NamedTuple):
 
 
 def counts_of(length: int, density: float, mean: float) -> SpanCounts:
-    """How many tokens go, in how many spans; halves are rounded to even, as the authors' are."""
+    """Returns how many tokens go, in how many spans; halves are rounded to even, as in theirs."""
     noise = min(max(round(length * density), 1), length - 1)
     rest = length - noise
     return SpanCounts(noise, rest, min(max(round(noise / mean), 1), noise, rest))
 
 
 def raw_length(length: int, density: float, mean: float) -> int:
-    """The longest text whose source has at most `length` tokens."""
+    """Returns the length of the longest text whose source has at most `length` tokens."""
     raw = max(2, length - 1)
     if counts_of(raw, density, mean).source > length:
-        raise ConfigError(f"length is {length}; the source of a corrupted text has at least 3")
+        raise ConfigError(f"length is {length}; the source of a corrupted text needs at least 3")
     while counts_of(raw + 1, density, mean).source <= length:
         raw += 1
     return raw
 
 
 def composition(total: int, parts: int, draw: np.random.Generator) -> np.ndarray:
-    """`total` as an ordered sum of so many positive numbers, all such sums being equally likely."""
+    """Draws `total` as an ordered sum of `parts` positive integers, all equally likely."""
     begins = draw.permutation(np.arange(total - 1) < parts - 1)
     return np.diff([0, *(np.flatnonzero(begins) + 1).tolist(), total])
 
 
 def noise_mask(length: int, density: float, mean: float, draw: np.random.Generator) -> np.ndarray:
-    """Which tokens go: spans that take turns with what is kept, beginning with what is kept."""
+    """Returns which tokens are removed: kept and removed spans alternate, kept ones first."""
     noise, rest, spans = counts_of(length, density, mean)
     gone = composition(noise, spans, draw)
     sizes = np.stack([composition(rest, spans, draw), gone], 1).flatten()
@@ -70,7 +70,7 @@ def noise_mask(length: int, density: float, mean: float, draw: np.random.Generat
 def corrupt(
     tokens: np.ndarray, gone: np.ndarray, sentinels: np.ndarray, end: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Source and target, each closed by the end token."""
+    """Returns source and target, each closed by the end token."""
     first = gone & ~np.concatenate([[False], gone[:-1]])
     marks = sentinels[: int(first.sum())]
     source = tokens.copy()
@@ -81,18 +81,18 @@ def corrupt(
 
 @dataclass(frozen=True)
 class SpanOptions:
-    density: float = 0.15  # of the tokens that go
-    mean: float = 3.0  # tokens of a span
-    shift: bool = True  # every epoch cuts the text elsewhere
-    both_sides: bool = False  # a decoder without an encoder sees its whole source at once
-    z_loss: float = 0.0  # times (log Z)²; the authors' code has 1e-4
+    density: float = 0.15  # the share of tokens that are removed
+    mean: float = 3.0  # the mean number of tokens of a span
+    shift: bool = True  # every epoch has other text boundaries
+    both_sides: bool = False  # a decoder-only model sees its source from both sides
+    z_loss: float = 0.0  # the weight of (log Z)²; 1e-4 in the authors' code
 
 
 class SpanCorruption(SourceTarget):
-    """Texts of as many tokens as make sources of exactly `length`.
+    """Texts with as many tokens as give sources of exactly `length`.
 
-    They tile the split. In learning the last one goes on at the split's beginning; in validation it
-    ends with the split, and so shares tokens with the one before it.
+    They tile the split. In training the last text continues at the split's beginning; in validation
+    it ends with the split, and so shares tokens with the text before it.
     """
 
     Options: ClassVar[type] = SpanOptions
@@ -104,8 +104,8 @@ class SpanCorruption(SourceTarget):
         o = self.options
         if not 0 < o.density < 1 or o.mean < 1 or o.z_loss < 0:
             raise ConfigError(
-                f"density is {o.density}, mean {o.mean} and z_loss {o.z_loss}; density must lie "
-                "between 0 and 1, a mean span has at least 1 token, and z_loss is not negative"
+                f"density is {o.density}, mean is {o.mean} and z_loss is {o.z_loss}; density must "
+                "lie between 0 and 1, mean must be at least 1, and z_loss at least 0"
             )
         longest = raw_length(self.length, o.density, o.mean)
         self.raw = min(longest, len(self.corpus))
@@ -116,7 +116,7 @@ class SpanCorruption(SourceTarget):
         self.sentinels = np.array(self.corpus.special.sentinels, np.int64)
         if len(self.sentinels) < largest.spans:
             raise FormatError(
-                f"texts of {longest} tokens lose {largest.spans} spans, but the tokenizer of this "
+                f"texts of {longest} tokens have {largest.spans} spans, but the tokenizer of this "
                 f"data has {len(self.sentinels)} sentinels; prepare the text with at least "
                 f"{largest.spans}, or choose a smaller length or density"
             )

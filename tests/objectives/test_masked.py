@@ -13,7 +13,7 @@ from regard.core.errors import ConfigError, FormatError
 from regard.core.seeding import keyed
 from regard.data.corpus import Corpus, Special
 from regard.objectives.base import Loss
-from regard.objectives.masked import Mask, Masked, MaskedOptions, seldom
+from regard.objectives.masked import Mask, Masked, MaskedOptions, rarity
 from tests.objectives.rules import tiny
 from tests.objectives.sentences_corpus import batch_of, numbered_corpus, numbers, spoken_corpus
 from tests.objectives.small import (
@@ -115,7 +115,7 @@ def test_every_place_is_as_likely(corpus: Corpus) -> None:
 def test_rare_words_are_chosen_more_often(tmp_path: Path) -> None:
     text = [FIRST] * 81 + [FIRST + 1] * 16 + [FIRST + 2]  # weights 1/9, 1/4 and 1, also if unseen
     corpus = open_corpus(write_corpus(tmp_path, [[text]]))
-    assert seldom(corpus, 0.5)[FIRST : FIRST + 4] == pytest.approx([1 / 9, 1 / 4, 1, 1], abs=1e-9)
+    assert rarity(corpus, 0.5)[FIRST : FIRST + 4] == pytest.approx([1 / 9, 1 / 4, 1, 1], abs=1e-9)
     mask, seen = Mask(corpus, MaskedOptions(rare=0.5, share=0.2), 5), np.zeros(5)
     for i in range(4000):  # one of three words
         seen[mask(np.array([CLS, FIRST, FIRST + 1, FIRST + 3, SEP]), keyed(i))["targets"]] += 1

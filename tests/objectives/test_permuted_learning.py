@@ -123,12 +123,12 @@ def test_other_models_are_refused(spoken: Corpus) -> None:
     with refuses(ConfigError, "Bert", "these can: xlnet"):
         objective.check(create("bert-tiny", vocab_size=40, layers=1))
     for changes in ({"reuse_len": None}, {"reuse_len": 16}, {"mem_len": None}):
-        with refuses(ConfigError, "32 tokens apart", "reuse = 32"):
+        with refuses(ConfigError, "32 tokens apart", "reuse_len = 32"):
             objective.check(tiny(**changes))
         permuted(spoken, memory=False).check(tiny(**changes))
     running = permuted(spoken, pairs=False)
     running.check(tiny(reuse_len=None))
-    with refuses(ConfigError, "64 tokens apart", "reuse = None (it has 32)"):
+    with refuses(ConfigError, "64 tokens apart", "reuse_len = None (it has 32)"):
         running.check(tiny())
     with refuses(ConfigError, "two_directions is True", "False"):
         objective.check(tiny(two_directions=False))

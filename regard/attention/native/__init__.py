@@ -1,7 +1,7 @@
-"""The C++ files, compiled for this machine the first time they are wanted, kept for the next.
+"""The C++ kernels, which are compiled for this machine at their first use and cached for the next.
 
-Nothing needs it: without g++ (or with REGARD_NATIVE=0 in the environment) plain torch does the
-same. It uses the OpenMP that torch has loaded, so there is one set of threads.
+They are optional: without g++ (or with REGARD_NATIVE=0 in the environment) plain torch computes the
+same. They use the OpenMP library that torch has loaded, so there is only one set of threads.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ FLAGS = (
     "-std=c++17", "-O3", "-march=native", "-mprefer-vector-width=512", "-ffp-contract=fast",
     "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC", "-shared",
 )  # fmt: skip
-PATIENCE = 120  # seconds a compiler may take
+PATIENCE = 120  # the most seconds that the compiler may take
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled kernels, or None where they cannot be had."""
+    """Returns the compiled kernels, or None where they cannot be compiled or loaded."""
     compiler = shutil.which("g++")
     if os.environ.get("REGARD_NATIVE") == "0" or compiler is None:
         return None
     try:
-        return ctypes.CDLL(str(built(compiler)))
+        return ctypes.CDLL(str(build(compiler)))
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def built(compiler: str) -> Path:
-    """Where the library of these sources, compiler and processor lies; made if it is not there."""
+def build(compiler: str) -> Path:
+    """Returns the path of the library for these sources, this compiler and this processor, and
+    compiles it first if it does not exist."""
     version = subprocess.run([compiler, "--version"], capture_output=True, timeout=PATIENCE).stdout
     here = Path(__file__).parent
     texts = [(here / name).read_bytes() for name in (*SOURCES, *HEADERS)]
@@ -51,7 +52,7 @@ def built(compiler: str) -> Path:
             draft = Path(scratch) / path.name
             command = [compiler, *FLAGS, *(str(here / name) for name in SOURCES), "-o", str(draft)]
             subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
-            draft.replace(path)  # whole or not at all, whoever else is building it
+            draft.replace(path)  # atomic, even if another process builds the same library
     return path
 
 
@@ -61,7 +62,7 @@ def cache() -> Path:
 
 
 def processor() -> bytes:
-    """What tells processors apart whose instructions differ."""
+    """Returns a text that differs between processors with different instruction sets."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

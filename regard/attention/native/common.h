@@ -1,11 +1,11 @@
-// What the kernels share.
+// Code that all kernels share.
 
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
-// Does this processor multiply bytes? And bfloat16? Many do the first alone.
+// SMALL_BYTES: the processor multiplies bytes. SMALL_HALVES: it multiplies bfloat16, too.
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #define SMALL_BYTES
 #if defined(__AVX512BF16__)
@@ -13,7 +13,7 @@
 #endif
 #endif
 
-// exp for x <= 0 within two units of the last place; 0 where the result would be denormal.
+// Returns exp(x) for x <= 0 within two units of the last place; 0 where it would be denormal.
 static inline float exponential(float x) {
     float whole = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the fraction is rounded away
     uint32_t shift;

@@ -1,10 +1,10 @@
 // Products of rows with a matrix of small numbers, y = x · Wᵀ: bytes with a scale for each output,
 // or bfloat16. Only for processors that multiply such numbers (AVX512-VNNI; AVX512-BF16).
 //
-// A weight is read once for many rows, in the order in which it lies. Rows of x are rounded first:
-// to bfloat16, to one byte, or to two bytes, which are multiplied as two rows of one. A byte stands
-// for (byte - zero) · step; zero · Σ W is taken off in whole numbers. Threads share outputs, so
-// their number never changes a result.
+// A weight is read once for many rows, in the order of memory. Rows of x are rounded first: to
+// bfloat16, to one byte, or to two bytes, which are multiplied as two rows of bytes. A byte stands
+// for (byte - zero) · step; zero · Σ W is subtracted in integers. Outputs are divided among the
+// threads, so the number of threads never changes a result.
 
 #include <algorithm>
 #include <cmath>
@@ -21,10 +21,10 @@
 namespace {
 
 constexpr int64_t TILE = 4;           // rows and outputs whose sums stay in registers together
-constexpr int64_t LINE = 64;          // bytes of a vector, and of what memory gives at once
-constexpr int64_t NEAR = 24 * 1024;   // bytes of rounded rows that stay in the nearest cache
-constexpr int64_t ALONE = 16 * 1024;  // numbers that one thread rounds sooner than two …
-constexpr int64_t LITTLE = 256 * 1024;  // … and products that it makes sooner
+constexpr int64_t LINE = 64;          // bytes of a vector and of a cache line
+constexpr int64_t NEAR = 24 * 1024;   // bytes of rounded rows that stay in the L1 cache
+constexpr int64_t ALONE = 16 * 1024;  // up to here one thread rounds faster than two
+constexpr int64_t LITTLE = 256 * 1024;  // below this one thread multiplies faster than two
 
 struct Bytes {
     using X = uint8_t;
@@ -33,7 +33,7 @@ struct Bytes {
     using Vector = __m512i;
     static constexpr int64_t STEP = 64;  // numbers multiplied at once
     static Vector none() { return _mm512_setzero_si512(); }
-    static __mmask64 first(int64_t count) {  // so many of a vector
+    static __mmask64 first(int64_t count) {  // a mask of the first `count` elements
         return count < STEP ? (__mmask64(1) << count) - 1 : ~__mmask64(0);
     }
     static __m512i load(__mmask64 mask, const W* at) { return _mm512_maskz_loadu_epi8(mask, at); }
@@ -73,8 +73,8 @@ struct Halves {
 };
 #endif
 
-// The products of R rows of x, padded with zeros, with O rows of W. The next rows of W are asked for
-// meanwhile, line after line: memory is fast only in its own order.
+// Multiplies R rows of x, padded with zeros, with O rows of W. Meanwhile the next rows of W are
+// prefetched line after line: memory is fast only when it is read in order.
 template <class Kind, int R, int O>
 inline void tile(const typename Kind::X* x, int64_t pitch, const typename Kind::W* w, int64_t in,
                  typename Kind::Sum (*sums)[TILE]) {
@@ -90,7 +90,7 @@ inline void tile(const typename Kind::X* x, int64_t pitch, const typename Kind::
 #pragma GCC unroll 4
         for (int o = 0; o < O; ++o) {
             v[o] = Kind::load(inside, w + o * in + k);
-            asm("" : "+v"(v[o]));  // in a register: else it is read again for every row
+            asm("" : "+v"(v[o]));  // keeps it in a register: else it is read again for every row
             _mm_prefetch(ahead + o * LINE, _MM_HINT_T0);
         }
         ahead += O * LINE;
@@ -105,8 +105,8 @@ inline void tile(const typename Kind::X* x, int64_t pitch, const typename Kind::
     for (int r = 0; r < R; ++r) Kind::four(acc[r], sums[r]);
 }
 
-// All products, tile by tile; finish(row, rows, output, outputs, sums) writes what is made of them.
-// A tile begins at a multiple of its rows: two rows that are one number stay together.
+// Computes all products, tile by tile; finish(row, rows, output, outputs, sums) writes the results.
+// A tile begins at a multiple of its rows, so the two byte rows of one row stay together.
 template <class Kind, class Finish>
 void multiply(const typename Kind::X* x, int64_t pitch, int64_t rows, const typename Kind::W* w,
               int64_t in, int64_t out, int threads, Finish finish) {
@@ -139,7 +139,7 @@ void multiply(const typename Kind::X* x, int64_t pitch, int64_t rows, const type
     }
 }
 
-// Memory for the rounded rows: kept, and every row begins at a line of the cache.
+// Returns memory for the rounded rows. It is reused, and every row begins at a cache line.
 template <class X>
 X* room_for(int64_t count) {
     static thread_local std::vector<uint8_t> room;
@@ -149,11 +149,11 @@ X* room_for(int64_t count) {
 }
 
 struct Rounded {
-    float step;       // between two numbers that can be told apart; NaN if x is not all finite
-    int32_t zero[2];  // the number that stands for 0: its upper byte and its lower one
+    float step;       // the distance of two neighboring values; NaN if x is not all finite
+    int32_t zero[2];  // the integer that stands for 0: its upper byte and its lower byte
 };
 
-// x to numbers from 0 to 255, or to 65535 in two rows of bytes.
+// Rounds x to integers from 0 to 255, or to 65535 in two rows of bytes.
 template <int PLANES>
 Rounded to_bytes(const float* x, int64_t in, uint8_t* to, int64_t pitch) {
     float low = 0.0f, high = 0.0f, check = 0.0f;
@@ -206,7 +206,7 @@ void bytes(float* y, const float* x, int64_t rows, int64_t apart, const int8_t* 
 }
 
 #ifdef SMALL_HALVES
-inline uint16_t to_half(float x) {  // to the nearest, ties to even; what is no number stays none
+inline uint16_t to_half(float x) {  // rounds to nearest, ties to even; NaN stays NaN
     uint32_t wide;
     std::memcpy(&wide, &x, 4);
     return uint16_t(x == x ? (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16 : 0x7FC0);
@@ -215,7 +215,7 @@ inline uint16_t to_half(float x) {  // to the nearest, ties to even; what is no 
 
 }  // namespace
 
-// y [rows, out] of x [rows, in], whose rows are `apart` numbers apart; planes: bytes of a rounded x.
+// Computes y [rows, out] of x [rows, in] with row stride `apart`; planes: bytes of a rounded element.
 extern "C" void product_int8(float* y, const float* x, int64_t rows, int64_t apart, const int8_t* w,
                              const float* scale, const int32_t* total, const float* bias,
                              int64_t in, int64_t out, int planes, int threads) {

@@ -1,8 +1,8 @@
-"""Products with matrices of small numbers: bytes with a scale for each output, or bfloat16.
+"""Products with matrices of small numbers: int8 with one scale per output, or bfloat16.
 
-W ≈ scale · bytes, the scale of an output being its largest weight / 127. What it is multiplied with
-is rounded row by row while it is at work: to 8 bits ("dynamic"), or to 16, which costs twice the
-arithmetic and is finer than bfloat16 ("weight"). Where there is no native code, floats are used.
+W ≈ scale · bytes, where the scale of an output is its largest absolute weight / 127. The input is
+rounded row by row at run time: to 8 bits ("dynamic"), or to 16 bits ("weight"), which costs twice
+the arithmetic and is finer than bfloat16. Without native code, floats are used.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from regard.attention.native import library
 from regard.attention.precision import wide
 from regard.core.errors import InputError
 
-LARGEST = 127  # of a weight's byte; -128 is not used, so that 0 stays in the middle
-LONGEST = 2**16  # inputs whose products of bytes a sum of 32 bits holds, whatever they are
-FEW = 64  # rows up to which torch's bfloat16 products are slower
-SMALL = 1e-30  # a row of such numbers is taken for zeros
+LARGEST = 127  # the largest int8 weight; -128 is not used, so that the range is symmetric
+LONGEST = 2**16  # with fewer inputs, a 32-bit sum of byte products never overflows
+FEW = 64  # with up to this many rows, torch's bfloat16 products are slower
+SMALL = 1e-30  # a row with a smaller range is treated as zeros
 
 
 @functools.cache
 def kernel(name: str) -> Any:
-    """The native function, or None where the compiler or the processor has none."""
+    """Returns the native function, or None if the compiler or the processor does not support it."""
     function = getattr(library(), name, None)
     if function is not None:
         function.argtypes = TYPES[name]
@@ -48,25 +48,24 @@ TYPES = {
 
 
 def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """[outputs, inputs] as bytes, and the scale of each output; an error is at most half of it."""
+    """Returns [outputs, inputs] as int8 and the scale of each output; errors are <= scale / 2."""
     exact = wide(weight.detach())
     scale = exact.abs().amax(-1) / LARGEST
-    scale = torch.where(scale > 0, scale, 1.0).to(weight.dtype)  # rounded before it is used
+    scale = torch.where(scale > 0, scale, 1.0).to(weight.dtype)  # rounded before the division
     small = (exact / scale[:, None]).round_().clamp_(-LARGEST, LARGEST).to(torch.int8)
     return small, scale
 
 
 def as_bits(weight: Tensor) -> Tensor:
-    """bfloat16, as whole numbers: what casts a model to another kind of numbers passes by."""
+    """Returns bfloat16 as int16, which `model.to(dtype)` does not convert."""
     return weight.detach().to(torch.bfloat16).view(torch.int16)
 
 
 class Arena:
-    """Memory in large pages, filled one tensor after the other: matrices are read through once a
-    token, and looking up pages of the usual size takes longer than to read them.
-    """
+    """Memory in large pages, filled with one tensor after the other. Matrices are read once per
+    token, and with pages of the usual size the page lookups take longer than the reading."""
 
-    CHUNK = 2**25  # bytes; a chunk is given back when the last tensor in it is gone
+    CHUNK = 2**25  # bytes; a chunk is freed when its last tensor is freed
     PAGE = 2**21
 
     def __init__(self) -> None:
@@ -74,7 +73,7 @@ class Arena:
         self.lock = threading.Lock()
 
     def place(self, value: Tensor) -> Tensor:
-        """The same tensor, there."""
+        """Returns a copy of the tensor in the arena."""
         size = value.numel() * value.element_size()
         with self.lock, torch.inference_mode(False), torch.no_grad():
             if self.free.numel() < size:
@@ -83,10 +82,10 @@ class Arena:
             return room.view(value.dtype).view(value.shape).copy_(value)
 
     def chunk(self, size: int) -> Tensor:
-        """At least so many bytes, at the beginning of a page."""
+        """Returns at least `size` bytes that begin at a page boundary."""
         kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         memory = mmap.mmap(-1, -(-size // self.PAGE) * self.PAGE + self.PAGE, flags=kind)
-        with suppress(OSError):  # a system may be built without large pages
+        with suppress(OSError):  # some systems have no large pages
             memory.madvise(mmap.MADV_HUGEPAGE)
         whole = torch.frombuffer(memory, dtype=torch.uint8)
         return whole[-whole.data_ptr() % self.PAGE :]
@@ -96,13 +95,13 @@ ARENA = Arena() if hasattr(mmap, "MADV_HUGEPAGE") else None
 
 
 def placed(value: Tensor) -> Tensor:
-    """In large pages where the system has them."""
+    """Copies a CPU tensor into large pages if the system has them."""
     usable = ARENA is not None and value.is_cpu and value.numel() > 0
     return ARENA.place(value) if usable and ARENA is not None else value
 
 
 class NativeMatrix(NamedTuple):
-    """A matrix as the native code wants it; the tensors are held as long as their addresses."""
+    """A matrix as the native code reads it; `held` keeps the tensors alive that it points to."""
 
     inputs: int
     outputs: int
@@ -128,7 +127,7 @@ def ready_bits(weight: Tensor, bias: Tensor | None) -> NativeMatrix:
 
 
 def serves(x: Tensor, name: str) -> bool:
-    """Is there native code for such rows, here? It has no gradient."""
+    """Returns whether native code can be used for these rows. It computes no gradient."""
     plain = type(x) in (Tensor, nn.Parameter) and x.is_cpu
     free = not (x.requires_grad and torch.is_grad_enabled()) and not torch.compiler.is_compiling()
     return plain and free and x.size(-1) < LONGEST and x.dtype in KINDS and kernel(name) is not None
@@ -138,7 +137,8 @@ KINDS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def native_int8(x: Tensor, ready: NativeMatrix, planes: int) -> Tensor:
-    """x [..., inputs] with the matrix; `planes`: bytes of a rounded number of x, 1 or 2."""
+    """Multiplies x [..., inputs] with the matrix; `planes` (1 or 2): the bytes of a rounded
+    element."""
     rows, y = prepared(x, ready)
     addresses = ready.addresses
     kernel("product_int8")(
@@ -159,9 +159,9 @@ def native_bf16(x: Tensor, ready: NativeMatrix) -> Tensor:
 
 
 def prepared(x: Tensor, ready: NativeMatrix) -> tuple[Tensor, Tensor]:
-    """The rows of x in 32 bits, each in one piece; and room for what is made of them."""
-    if x.size(-1) != ready.inputs:  # rows of twice the length would pass for twice the rows
-        raise InputError(f"rows of {x.size(-1)} numbers; the matrix is for rows of {ready.inputs}")
+    """Returns the rows of x as float32, each contiguous, and an empty tensor for the result."""
+    if x.size(-1) != ready.inputs:  # else one row of twice the length would be read as two rows
+        raise InputError(f"x has width {x.size(-1)}, and the matrix expects {ready.inputs}")
     rows = x.reshape(-1, ready.inputs).float()
     rows = rows if rows.stride(1) == 1 or rows.size(1) == 1 else rows.contiguous()
     return rows, torch.empty(*x.shape[:-1], ready.outputs, dtype=torch.float32)
@@ -170,9 +170,9 @@ def prepared(x: Tensor, ready: NativeMatrix) -> tuple[Tensor, Tensor]:
 def plain_int8(
     x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None, planes: int
 ) -> Tensor:
-    """The same in torch: rounded to bytes with `planes` 1; with 2 the numbers are as they are."""
+    """Does the same in torch: x is rounded to 8 bits with `planes` 1, and not rounded with 2."""
     rows = rounded(x) if planes == 1 else x
-    rows = rows.reshape(-1, x.size(-1)).contiguous()  # sums then do not depend on how x lies
+    rows = rows.reshape(-1, x.size(-1)).contiguous()  # sums must not depend on the strides of x
     with torch.autocast(x.device.type, enabled=False):
         y = F.linear(rows, weight.to(x.dtype)) * scale.to(x.dtype)
     y = y.view(*x.shape[:-1], -1) if x.numel() else y.new_empty(*x.shape[:-1], weight.size(0))
@@ -187,9 +187,9 @@ def plain_bf16(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def rounded(x: Tensor) -> Tensor:
-    """Each row of x rounded to 256 numbers from its least to its largest, 0 one of them.
+    """Rounds each row of x to 256 values from its smallest to its largest; 0 is one of them.
 
-    A gradient passes as if it were not rounded.
+    The gradient passes through as if x were not rounded.
     """
     exact = wide(x.detach())
     low, high = exact.amin(-1, keepdim=True).clamp_max(0), exact.amax(-1, keepdim=True).clamp_min(0)

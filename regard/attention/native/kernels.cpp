@@ -1,7 +1,7 @@
-// Passes over attention weights that PyTorch makes one by one, here made at once.
+// Fuses passes over attention weights that PyTorch makes one after the other.
 //
-// Rows are independent: each is read into a buffer that stays in the nearest cache, worked on in
-// fp32, and written once. Threads share rows, so their number never changes a result.
+// Rows are independent: each is read into a buffer that stays in the L1 cache, computed in fp32,
+// and written once. Rows are divided among the threads, so their number never changes a result.
 
 #include <cstdint>
 #include <cstring>
@@ -27,14 +27,14 @@ inline float get(Brain x) {
 
 inline void put(float& to, float x) { to = x; }
 
-inline void put(Brain& to, float x) {  // to the nearest, ties to even; what is no number stays none
+inline void put(Brain& to, float x) {  // rounds to nearest, ties to even; NaN stays NaN
     uint32_t wide;
     std::memcpy(&wide, &x, 4);
     uint32_t rounded = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
     to.bits = uint16_t(x == x ? rounded : 0x7FC0);
 }
 
-// Where row (batch, head, row) of an added term begins. Strides count elements; a shared one is 0.
+// Returns row (batch, head, row) of an added term. Strides count elements; 0: a shared dimension.
 template <class T>
 inline const T* row_of(const T* term, const int64_t* strides, int64_t b, int64_t h, int64_t i) {
     return term + b * strides[0] + h * strides[1] + i * strides[2];
@@ -65,7 +65,7 @@ void weigh(T* scores, T* kept, const T* bias, const int64_t* bias_strides, const
 #pragma omp simd reduction(max : most)
             for (int64_t j = 0; j < keys; ++j) most = x[j] > most ? x[j] : most;
             const bool blind = most == -std::numeric_limits<float>::infinity();
-            most = blind ? 0.0f : most;  // a softmax over nothing: zeros
+            most = blind ? 0.0f : most;  // a softmax over no keys gives zeros
             float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
             for (int64_t j = 0; j < keys; ++j) {
@@ -125,8 +125,8 @@ void drop(T* to, const T* from, const uint8_t* keep, float factor, int64_t count
 
 }  // namespace
 
-// One random byte a number, 1 where it is at least `limit`: the eight bytes of splitmix64 (Steele,
-// Lea and Flood 2014) at a place that only the seed and the number's own place decide.
+// Draws one random byte per element and sets it to 1 if it is at least `limit`, else to 0. The
+// bytes are those of splitmix64 (Steele, Lea and Flood 2014), a function of the seed and the index.
 extern "C" void draw_keep(uint8_t* keep, uint64_t seed, int limit, int64_t count, int threads) {
 #pragma omp parallel for simd schedule(static) num_threads(threads)
     for (int64_t n = 0; n < count / 8; ++n) {

@@ -1,4 +1,4 @@
-"""Passes over attention weights and dropout, each native where it can be and in plain torch."""
+"""Passes over attention weights and dropout, in native code where possible, else in plain torch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Pair = tuple[Tensor, Tensor]
 
 
 def serves(x: Tensor) -> bool:
-    """Is there native code for such a tensor, here? Kinds of tensors of other libraries may have
-    no numbers in memory.
-    """
+    """Returns whether native code can be used for this tensor. Tensor subclasses of other libraries
+    may have no data in memory."""
     is_plain = type(x) in (Tensor, nn.Parameter) and x.is_cpu and x.dtype in NAMES
     return is_plain and library() is not None
 
 
 def weigh(
-    scores: Tensor,  # [B, H, Q, K], contiguous; used up
+    scores: Tensor,  # [B, H, Q, K], contiguous; overwritten
     bias: Tensor | None,  # broadcasts to the scores
     mask: Tensor | None,  # likewise: 0 or -inf
     keep: Tensor | None,  # bytes: 1 keep, 0 drop
 ) -> Pair:
-    """softmax(scores + bias + mask), zeros for a row that sees nothing; and what is kept of it."""
+    """Returns softmax(scores + bias + mask), with zeros for a row that sees no key, and the same
+    weights after dropout."""
     if serves(scores):
         surviving = scores if keep is None else torch.empty_like(scores)
         added = [None if t is None else strided(t, scores) for t in (bias, mask)]
@@ -41,12 +41,13 @@ def weigh(
             scores += term.to(scores.dtype)
     weights = torch.softmax(scores, -1)
     if mask is not None and (blind := torch.isneginf(mask).all(-1, keepdim=True)).any():
-        weights.masked_fill_(blind, 0.0)  # a softmax over nothing
+        weights.masked_fill_(blind, 0.0)  # a softmax over no keys is NaN
     return weights, weights if keep is None else weights * keep.view_as(weights)
 
 
 def weigh_back(grad: Tensor, weights: Tensor, keep: Tensor | None) -> Pair:
-    """From the gradient of the kept weights (used up) that of the scores; and what was kept."""
+    """Returns the gradient of the scores from `grad`, that of the kept weights (overwritten), and
+    the weights after dropout."""
     if serves(grad):
         surviving = weights if keep is None else torch.empty_like(weights)
         sizes = map(ctypes.c_int64, (grad.shape[:-1].numel(), grad.size(-1)))
@@ -58,7 +59,7 @@ def weigh_back(grad: Tensor, weights: Tensor, keep: Tensor | None) -> Pair:
 
 
 class FusedDropout(torch.autograd.Function):
-    """x · keep · factor in one pass, forth and back."""
+    """Computes x · keep · factor in one pass, forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, keep: Tensor, factor: float) -> Tensor:
@@ -80,7 +81,7 @@ def scaled(x: Tensor, keep: Tensor, factor: float) -> Tensor:
 
 
 def drop(x: Tensor, keep: Tensor, factor: float) -> Tensor:
-    """x · keep · factor."""
+    """Returns x · keep · factor."""
     if not serves(x):
         return (x * keep) * factor
     y: Tensor = FusedDropout.apply(x, keep, factor)  # type: ignore[no-untyped-call]
@@ -88,7 +89,7 @@ def drop(x: Tensor, keep: Tensor, factor: float) -> Tensor:
 
 
 def draw_keep(shape: torch.Size, limit: int) -> Tensor:
-    """Bytes 0 (drop) or 1 (keep) on the CPU, decided by one draw of torch's generator."""
+    """Returns bytes 0 (drop) or 1 (keep) on the CPU, decided by one draw of torch's generator."""
     seed = int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
     room = torch.empty(-(-shape.numel() // 8) * 8, dtype=torch.uint8)
     count, threads = ctypes.c_int64(room.numel()), torch.get_num_threads()
@@ -98,7 +99,7 @@ def draw_keep(shape: torch.Size, limit: int) -> Tensor:
 
 
 def strided(term: Tensor, scores: Tensor) -> Tensor:
-    """What is added, as a view of the shape of the scores whose last dimension is contiguous."""
+    """Returns the term as a view in the shape of the scores whose last dimension is contiguous."""
     term = term.to(scores.dtype).expand_as(scores)
     return term if term.stride(-1) == 1 else term.contiguous()
 
@@ -108,7 +109,7 @@ def strides(term: Tensor) -> Any:
 
 
 def call(name: str, first: Tensor, *others: Any) -> None:
-    """Calls the variant for the type of `first`; tensors are passed as their addresses."""
+    """Calls the native variant for the dtype of `first`; tensors are passed as their addresses."""
     function = getattr(library(), f"{name}_{NAMES[first.dtype]}")
     pointers = (
         ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else a for a in (first, *others)

@@ -1,5 +1,5 @@
-// One more token through a whole block of a decoder (pre-norm, weights of bytes), at once: for a few
-// rows the calls of a block's thirty small operations take as long as its arithmetic.
+// Computes one more token of a whole decoder block (pre-norm, int8 weights) in one call: for a few
+// rows, the calls of a block's thirty small operations take as long as its arithmetic.
 
 #include <algorithm>
 #include <cmath>
@@ -28,19 +28,19 @@ struct Block {
     Linear project, out, wide, narrow;
     int64_t heads, size;
     double scale;
-    int64_t relu;  // else gelu, by tanh
+    int64_t relu;  // 1: relu; 0: the tanh form of gelu
 };
 
 struct Cache {
     float *keys, *values;  // [batch, heads, capacity, size]
     int64_t capacity, length;
     const float* mask;  // [batch or 1, length + 1], added to the scores; may be null
-    int64_t apart;      // between the rows of the mask
+    int64_t apart;      // the row stride of the mask
 };
 
 namespace {
 
-constexpr int64_t LITTLE = 128 * 1024;  // numbers that one thread works through sooner than two
+constexpr int64_t LITTLE = 128 * 1024;  // below this one thread is faster than two
 
 void normalised(const float* x, int64_t width, const Norm& norm, float* to) {
     float sum = 0.0f, squares = 0.0f;
@@ -54,7 +54,7 @@ void normalised(const float* x, int64_t width, const Norm& norm, float* to) {
         to[k] = (x[k] - mean) * share * norm.weight[k] + norm.bias[k];
 }
 
-inline float gelu(float x) {  // x / (1 + exp(-2 u)); of exp only what is at most 1
+inline float gelu(float x) {  // x / (1 + exp(-u)), with exp only of numbers up to 0
     const float u = 1.59576912f * (x + 0.044715f * x * x * x);
     const float e = exponential(-std::fabs(u));
     return x * (u < 0.0f ? e : 1.0f) / (1.0f + e);
@@ -69,7 +69,7 @@ void activated(float* x, int64_t count, bool relu) {
     for (int64_t k = 0; k < count; ++k) x[k] = gelu(x[k]);
 }
 
-// One head of one text: softmax(q kᵀ · scale + mask) v. Zeros if it sees nothing.
+// Computes softmax(q kᵀ · scale + mask) v of one head of one text; zeros if it sees no key.
 void attend(const float* q, const float* k, const float* v, const float* mask, int64_t keys,
             int64_t size, float scale, float* weights, float* to) {
     float most = -INFINITY, sum = 0.0f;
@@ -95,7 +95,7 @@ void attend(const float* q, const float* k, const float* v, const float* mask, i
 
 }  // namespace
 
-// x [batch, width] becomes what the block makes of it; the cache gets its next keys and values.
+// Replaces x [batch, width] by the block's output, and adds its keys and values to the cache.
 extern "C" void step_int8(float* x, int64_t batch, const Block* block, const Cache* cache,
                           int planes, int threads) {
     const Block& b = *block;

@@ -1,9 +1,9 @@
-"""Parts that are added to a plain model where it is built, and saved with it.
+"""Parts that are added to a plain model when it is built, and saved with it.
 
-An extension changes a model in place: gates on its residual paths, fewer heads, weights of eight
-bits. Its name and options stand in `model.extensions`, and from there in config.json, so that a
-saved model is built again the same way before its weights are read. A file is imported when its
-extension is asked for.
+An extension changes a model in place: gates on its residual paths, fewer heads, int8 weights. Its
+name and options are in `model.extensions`, and from there in config.json, so that a saved model is
+built again in the same way before its weights are read. An extension's file is imported when it is
+used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from regard.data.tokenizer import Tokenizer
     from regard.models.extensions.base import Extension
 
-EXTENSIONS = {  # name: (file, class); a model gets its parts in this order
+EXTENSIONS = {  # name -> (file, class); a model gets its extensions in this order
     "gates": ("gates", "Gates"),
     "characters": ("characters", "Characters"),
     "guidance": ("guidance", "Guidance"),
@@ -28,7 +28,7 @@ EXTENSIONS = {  # name: (file, class); a model gets its parts in this order
 
 
 def extension(name: str) -> type[Extension]:
-    """The class of an extension."""
+    """Returns the class of an extension."""
     if name not in EXTENSIONS:
         raise UnknownName("extension", name, EXTENSIONS)
     file, kind = EXTENSIONS[name]
@@ -39,7 +39,7 @@ def extension(name: str) -> type[Extension]:
 
 
 def place_of(name: str) -> int:
-    """Where in the order of all extensions one stands."""
+    """Returns the index of an extension in the order of all extensions."""
     extension(name)
     return list(EXTENSIONS).index(name)
 
@@ -47,16 +47,16 @@ def place_of(name: str) -> int:
 def extend(
     model: Any, name: str, options: dict[str, Any] | None = None, tokenizer: Tokenizer | None = None
 ) -> Any:
-    """Adds a part to a model, in place, and gives the model back.
+    """Adds an extension to a model, in place, and returns the model.
 
-    On the meta device only shapes are made; elsewhere the new weights get their first values.
+    On the meta device only shapes are created; elsewhere the new weights are initialized.
     """
     from regard.models.extensions.base import made_like
 
     if name in model.extensions:
         raise ConfigError(
             f"this model has the extension {name!r} already, with {model.extensions[name]}; "
-            "begin with the model it was made from"
+            "start from the model without it"
         )
     part = extension(name).of(options or {})
     late = [other for other in model.extensions if place_of(other) > place_of(name)]

@@ -1,4 +1,4 @@
-"""What all extensions share."""
+"""The base class of all extensions, and helpers to replace parts of a model."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ from regard.data.tokenizer import Tokenizer
 
 
 class Extension:
-    """A subclass declares `Options` (a frozen dataclass of what JSON can hold) and says how a model
-    is changed.
-    """
+    """A part that can be added to a model. A subclass declares `Options` (a frozen dataclass with
+    values that JSON can hold) and says how a model is changed."""
 
     Options: ClassVar[type]
     name: ClassVar[str]
-    choices: ClassVar[Mapping[str, Collection[str]]] = {}  # option -> the values it may have
+    choices: ClassVar[Mapping[str, Collection[str]]] = {}  # option -> its allowed values
     least: ClassVar[Mapping[str, int]] = {}  # option -> its smallest value
-    learns: ClassVar[bool] = True  # can a model with this part be trained further?
+    learns: ClassVar[bool] = True  # True if a model with this extension can be trained
 
     def __init__(self, options: Any) -> None:
         self.options = options
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> Self:
-        """From a table of options, with names, kinds and values checked."""
+        """Builds an extension from a table of options; names, types and values are checked."""
         path = f"extensions.{cls.name}."
         checked: Any = from_table(cls.Options, options, path=path, what="option")
         for name, known in cls.choices.items():
@@ -46,24 +45,23 @@ class Extension:
         return cls(checked)
 
     def table(self) -> dict[str, Any]:
-        """The options as config.json holds them."""
+        """Returns the options as config.json holds them."""
         return dataclasses.asdict(self.options)
 
     def check(self, model: Any) -> None:
-        """Refuses a model that this cannot be added to."""
+        """Refuses a model to which this extension cannot be added."""
 
     def apply(self, model: Any) -> None:
         """Changes the model in place; on the meta device there are only shapes."""
         raise TypeError(f"{type(self).__name__} does not say what it changes")
 
     def initialize(self, model: Any, tokenizer: Tokenizer | None) -> None:
-        """The first values of new weights, on a model that does not get them from a file."""
+        """Initializes the new weights of a model whose weights are not loaded from a file."""
 
 
 def adopt(part: nn.Module, plain: nn.Module) -> None:
-    """Begins `part`, which will stand in the place of `plain`, with all that `plain` has under the
-    same names. Weights are not copied, so what is tied to them stays tied.
-    """
+    """Initializes `part`, which will replace `plain`, with all attributes of `plain`. Weights are
+    not copied, so tied weights stay tied."""
     nn.Module.__init__(part)
     for name, value in vars(plain).items():
         vars(part)[name] = copy(value) if isinstance(value, dict | set) else value
@@ -71,7 +69,7 @@ def adopt(part: nn.Module, plain: nn.Module) -> None:
 
 @contextmanager
 def made_like(model: Any) -> Iterator[None]:
-    """New parts are made on the device and in the kind of numbers of the model."""
+    """Creates new parts inside this context on the device and in the dtype of the model."""
     like = next((p for p in model.parameters() if p.is_floating_point()), None)
     before = torch.get_default_dtype()
     if like is not None:

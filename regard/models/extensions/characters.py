@@ -1,9 +1,9 @@
 """Words and their characters (Yang et al. 2017, "Words or characters? Fine-grained gating").
 
-Of a token's vector e and a vector c made from how it is spelled, the model goes on with
+From a token's embedding e and a vector c computed from its spelling, the model continues with
     h = g ⊙ c + (1 - g) ⊙ e,    g = σ(W v + b)
-where the features v that open the gate are the token's own vector. An output that is tied to the
-table of the tokens stays tied to it: spelling only changes what is read.
+where the features v of the gate are the token's own embedding. An output that is tied to the token
+embedding stays tied to it: the spelling changes only the input.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from regard.data.tokenizer import Tokenizer
 from regard.models.adaptive import AdaptiveEmbedding
 from regard.models.extensions.base import Extension, adopt
 
-PADDING, OTHER = 0, 1  # behind a spelling's end; a character too rare to have a number
+PADDING, OTHER = 0, 1  # after a spelling's end; a character too rare to have its own number
 FIRST = 2
 STD = 0.02
 
 
 @dataclass(frozen=True)
 class CharacterOptions:
-    network: str = "gru"  # as in the paper, in both directions; "conv": windows of characters
-    most: int = 16  # characters of a token; the rest of a longer one is not read
-    alphabet: int = 1024  # characters told apart; the rarest share one vector
-    size: int = 32  # of a character's vector
-    window: int = 3  # conv: characters seen together
+    network: str = "gru"  # in both directions, as in the paper; "conv": windows of characters
+    most: int = 16  # the most characters of a token that are read
+    alphabet: int = 1024  # the number of character vectors; the rarest characters share one
+    size: int = 32  # the width of a character vector
+    window: int = 3  # conv: the characters of a window
     open: float = -2.0  # b at the start: the lower, the nearer training starts to the plain model
 
 
 class CharacterConvolution(nn.Module):
-    """The strongest of each feature over all windows of a spelling (Kim 2014)."""
+    """The maximum of each feature over all windows of a spelling (Kim 2014)."""
 
     def __init__(self, size: int, width: int, window: int) -> None:
         super().__init__()
         self.conv = nn.Conv1d(size, width, window, padding=window - 1)
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """x [N, M, size], zeros behind each spelling -> [N, width]."""
+        """Maps x [N, M, size], with zeros after each spelling, to [N, width]."""
         y: Tensor = torch.tanh(self.conv(x.mT))
         room = lengths[:, None] + self.conv.kernel_size[0] - 1  # windows that see a character
         seen = torch.arange(y.size(2), device=x.device) < room
@@ -52,7 +52,7 @@ class CharacterConvolution(nn.Module):
 
 
 class BidirectionalEnds(nn.Module):
-    """Where a recurrent network ends that reads from both sides."""
+    """The last states of a recurrent network that reads a spelling from both sides."""
 
     def __init__(self, size: int, width: int, window: int) -> None:
         super().__init__()
@@ -75,9 +75,9 @@ NETWORKS: dict[str, Any] = {"gru": BidirectionalEnds, "conv": CharacterConvoluti
 
 
 class CharacterMixer(nn.Module):
-    """What stands beside a table of tokens and mixes characters into what it gives."""
+    """A module beside a token embedding that mixes character vectors into its output."""
 
-    table: Tensor  # [words, most] of characters' numbers, PADDING behind the last
+    table: Tensor  # [words, most]: the character numbers of each word, then PADDING
 
     def __init__(self, words: int, width: int, o: CharacterOptions) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class CharacterMixer(nn.Module):
         self.gate = nn.Linear(width, width)
 
     def vectors(self, input_ids: Tensor) -> Tensor:
-        """c of tokens [N]; of one without a spelling zeros."""
+        """Returns c for tokens [N]; zeros for a token without a spelling."""
         known = input_ids < self.table.size(0)
         spelled = self.table[input_ids * known].long() * known[:, None]
         lengths = (spelled != PADDING).sum(1)
@@ -95,7 +95,7 @@ class CharacterMixer(nn.Module):
         return c * (lengths > 0)[:, None]
 
     def forward(self, input_ids: Tensor, e: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():  # which wants to know all shapes beforehand
+        if torch.compiler.is_compiling():  # the compiler needs static shapes
             c = self.vectors(input_ids.flatten()).unflatten(0, input_ids.shape)
         else:
             different, which = input_ids.unique(return_inverse=True)
@@ -103,12 +103,12 @@ class CharacterMixer(nn.Module):
         return torch.lerp(e, c.to(e.dtype), torch.sigmoid(self.gate(e)).to(e.dtype))
 
     def grow(self, words: int) -> None:
-        """Room for tokens that came later; they have no spelling."""
+        """Adds rows for tokens that were added later; they have no spelling."""
         self.table = F.pad(self.table, (0, 0, 0, words - self.table.size(0)))
 
 
 class SpelledTable(nn.Module):
-    """Stands in the place of a table of tokens; its vectors know how the tokens are spelled."""
+    """Replaces a token embedding by one whose vectors also depend on the spelling of the tokens."""
 
     def __init__(self, plain: nn.Module, spelling: CharacterMixer) -> None:
         adopt(self, plain)
@@ -131,7 +131,7 @@ KINDS: dict[type, type] = {nn.Embedding: SpelledEmbedding, AdaptiveEmbedding: Sp
 
 
 def owner_of(model: Any) -> Any:
-    """The module whose `tokens` are the table that a model looks its tokens up in."""
+    """Returns the module whose attribute `tokens` is the token embedding of a model."""
     return model if hasattr(model, "tokens") else model.embeddings
 
 
@@ -147,11 +147,11 @@ class Characters(Extension):
         owner.tokens = KINDS[type(owner.tokens)](owner.tokens, spelling)
 
     def initialize(self, model: Any, tokenizer: Tokenizer | None) -> None:
-        """Spellings come from the tokenizer's own entries, with what marks the start of a word."""
+        """Takes spellings from the tokenizer's entries, with their marks of the start of a word."""
         if tokenizer is None or tokenizer.fast is None:
             raise ConfigError(
-                "characters need a tokenizer that says how tokens are spelled: "
-                'extend(model, "characters", tokenizer=…) with one that has a tokenizer.json'
+                "the extension characters needs a tokenizer that knows how tokens are spelled: "
+                'call extend(model, "characters", tokenizer=…) with one from a tokenizer.json'
             )
         spelling: Any = owner_of(model).tokens.spelling
         spelling.table.copy_(spellings(tokenizer, spelling.table.size(0), self.options))
@@ -166,7 +166,7 @@ class Characters(Extension):
 
 
 def spellings(tokenizer: Tokenizer, words: int, o: CharacterOptions) -> Tensor:
-    """A row of characters' numbers for each token; the most frequent characters come first."""
+    """Returns a row of character numbers for each token; frequent characters have low numbers."""
     entries = [tokenizer.ready.id_to_token(i) or "" for i in range(words)]
     counts = Counter(character for entry in entries for character in entry)
     ranked = sorted(counts, key=lambda character: (-counts[character], character))

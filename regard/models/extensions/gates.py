@@ -1,6 +1,8 @@
-"""Gated residual paths: how much of what a sub-layer found is let in is learned, per feature.
+"""Gated residual paths: a learned gate per feature decides how much of a sub-layer's output is
+added.
 
-With the stream x and a sub-layer's output y, a plain block goes on with x + y. The kinds are
+With the residual stream x and a sub-layer's output y, a plain block continues with x + y. The kinds
+of gates are
   sigmoid  x + g ⊙ y,              g = σ(W x + b)
   highway  (1 - g) ⊙ x + g ⊙ y,    g = σ(W x + b)       (Srivastava et al. 2015)
   gru      (1 - z) ⊙ x + z ⊙ h,    z = σ(W_z y + U_z x + b), r = σ(W_r y + U_r x),
@@ -34,11 +36,11 @@ PLACES = {
 class GateOptions:
     place: str = "both"  # "attention", "feed_forward"
     kind: str = "sigmoid"  # "highway", "gru"
-    open: float | None = None  # b at the start: the higher, the more is let in; None: the kind's
+    open: float | None = None  # b at the start: a higher b opens the gate; None: the kind's default
 
 
 class Sigmoid(nn.Module):
-    """At first almost open: training starts near the plain model."""
+    """A gate that is almost open at first, so that training starts near the plain model."""
 
     OPEN = 4.0
 
@@ -55,7 +57,7 @@ class Sigmoid(nn.Module):
 
 
 class Highway(Sigmoid):
-    """At first almost shut: training starts near the identity, as its authors have it."""
+    """A gate that is almost closed at first, near the identity, as in its paper."""
 
     OPEN = -2.0
 
@@ -64,7 +66,7 @@ class Highway(Sigmoid):
 
 
 class GRU(nn.Module):
-    """At first almost shut, as in GTrXL, where b is -2."""
+    """A gate that is almost closed at first, as in GTrXL, where b is -2."""
 
     OPEN = -2.0
 
@@ -92,7 +94,7 @@ KINDS: dict[str, Any] = {"sigmoid": Sigmoid, "highway": Highway, "gru": GRU}
 
 
 class GatedPostNorm(PostNorm):
-    """norm(gate(x, dropout(layer(x)))), in place of the sub-layer it is made of."""
+    """norm(gate(x, dropout(layer(x)))); it replaces the plain sub-layer."""
 
     def __init__(self, plain: PostNorm, gate: nn.Module) -> None:
         adopt(self, plain)
@@ -125,12 +127,12 @@ class Gates(Extension):
             raise ConfigError(f"extensions.gates.open is {o.open!r}; it must be a number")
         if not self.paths(model):
             raise ConfigError(
-                f"{type(model).__name__} has no residual paths of {o.place}, so there is nothing "
-                "to gate"
+                f"{type(model).__name__} has no residual path that place={o.place} could gate; "
+                "choose another place or model"
             )
 
     def paths(self, model: nn.Module) -> list[tuple[nn.Module, str, PostNorm]]:
-        """(block, name, sub-layer) of each path that is gated."""
+        """Returns (block, name, sub-layer) of each path that is gated."""
         blocks = [part for part in model.modules() if isinstance(part, Block | CrossBlock)]
         names = PLACES[self.options.place]
         pairs = [(block, name) for block in blocks for name in names if hasattr(block, name)]

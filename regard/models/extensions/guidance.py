@@ -1,17 +1,17 @@
 """Attention that is guided by knowledge: softmax(q kᵀ / √d + λ·B + mask).
 
-B = Σ b_r · rule_r(i, j): what rules, edges of a graph or priors say of two tokens, each with a
-weight b. λ is a number, or learned by each layer (or each head), and may be gated by the row that
-asks: λ_i = λ · σ(w·q_i). Where a batch comes without a Guide the model is the plain one, to the
-bit; so it is where λ is 0 and nothing is learned.
+B = Σ b_r · rule_r(i, j) is what rules, edges of a graph or priors say about two tokens, each with a
+weight b. λ is a constant, or learned per layer (or per head), and may be gated by the query row:
+λ_i = λ · σ(w·q_i). Without a Guide for the batch the model is exactly the plain one, to the bit; it
+also is where λ is 0 and nothing is learned.
 
-A learned λ is softplus(gρ) - softplus(0) with ρ = 0 at the start. A softplus alone is 0 nowhere, so
-training could not begin at the plain model; less its value at the start it does, with half of the
-gradient of a plain number, and it stays above -log 2: knowledge can become as strong as it likes,
-but is never turned against what it says by more than that. Learned weights b start at 1 under a
-learned λ and at 0 under a fixed one, which begins at the plain model too. An optimizer like Adam
-moves every number by about its rate in a step; at the rates of fine-tuning neither would get
-anywhere, so both are learned g = 100 times faster than what they stand in.
+A learned λ is softplus(gρ) - softplus(0) with ρ = 0 at the start. A softplus alone is never 0, so
+training could not start at the plain model. With its start value subtracted it does start there,
+with half of the gradient of a plain number, and it stays above -log 2: knowledge can become as
+strong as needed, but can be reversed only up to that value. Learned weights b start at 1 under a
+learned λ and at 0 under a fixed λ, so that training starts at the plain model, too. An optimizer
+like Adam moves every number by about the learning rate per step; at the learning rates of
+fine-tuning, λ and b would hardly move, so both learn g = 100 times faster than the model.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from regard.models.extensions.base import Extension
 
 STRENGTHS = ("fixed", "learned", "heads")
 WEIGHTS = ("fixed", "learned")
-GAIN = 100.0  # how much faster λ and b learn than the model
+GAIN = 100.0  # λ and b learn this many times faster than the model
 
 
 @dataclass(frozen=True)
 class GuidanceOptions:
     rules: list[str] = field(default_factory=lambda: ["entity", "related"])
-    strength: str = "heads"  # λ: "fixed", "learned" by each layer, or by each of its "heads"
-    value: float = 1.0  # of a fixed λ
+    strength: str = "heads"  # λ: "fixed", "learned" per layer, or learned per head ("heads")
+    value: float = 1.0  # the value of a fixed λ
     weights: str = "learned"  # b: "fixed" at 1, or "learned" for each rule and head
-    gated: bool = False  # is λ gated by the row that asks?
+    gated: bool = False  # True if λ is gated by the query row
 
 
 class ConstantTable(nn.Module):
-    """Numbers that nobody learns: [rows, columns], all of one value."""
+    """A table [rows, columns] of one constant that is not learned."""
 
     def __init__(self, shape: tuple[int, ...], value: float) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class ConstantTable(nn.Module):
 
 
 class RuleWeights(nn.Module):
-    """b: a number for each rule and head."""
+    """b: one learned number for each rule and head."""
 
     def __init__(self, rules: int, heads: int, start: float) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class RuleWeights(nn.Module):
 
 
 class GuidanceStrength(nn.Module):
-    """λ = softplus(gρ) - softplus(0), one for all heads or one for each."""
+    """λ = softplus(gρ) - softplus(0), one number for all heads or one for each head."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -96,14 +96,14 @@ class GuidanceStrength(nn.Module):
 
 
 class OpenGate(nn.Module):
-    """Every row is guided alike."""
+    """No gate: every row is guided equally."""
 
     def forward(self, bias: Tensor, q: Tensor, pattern: Pattern) -> Tensor:
         return bias
 
 
 class Gate(nn.Module):
-    """λ_i = σ(w·q_i): a row may ask for guidance or do without. At the start each gets half."""
+    """λ_i = σ(w·q_i): a row decides how much it is guided. At the start every row has one half."""
 
     def __init__(self, heads: int, size: int) -> None:
         super().__init__()
@@ -118,14 +118,14 @@ class Gate(nn.Module):
 
 
 def is_silent(weight: Tensor) -> bool:
-    """Is it all 0, and will nothing learn from that? Then the plain kernel serves, to the bit."""
+    """Returns whether a weight is all 0 and not learned: then the plain kernel is used."""
     if (torch.is_grad_enabled() and weight.requires_grad) or torch.compiler.is_compiling():
         return False
     return not bool(weight.any())
 
 
 class GuidedScore(nn.Module):
-    """A layer's own score, and what guides it."""
+    """A layer's own score plus the guidance."""
 
     def __init__(self, inner: nn.Module, heads: int, size: int, o: GuidanceOptions) -> None:
         super().__init__()
@@ -145,8 +145,8 @@ class GuidedScore(nn.Module):
             return queries, k, bias
         if features.size(1) != self.rules:
             raise InputError(
-                f"the guide has {features.size(1)} rules, and this model has learned with "
-                f"{self.rules}"
+                f"the guide has {features.size(1)} rules, and this model was trained with "
+                f"{self.rules}; give the same rules in the same order"
             )
         each = self.weights(features) * self.strength(features)  # [rules, heads]
         added = torch.einsum("fh,bfqk->bhqk", each, features)
@@ -160,7 +160,7 @@ class GuidedScore(nn.Module):
 
 
 class Guidance(Extension):
-    """Adds a guided score to every attention of an encoder; a decoder's stay as they are."""
+    """Adds a guided score to every attention of an encoder; decoders are not changed."""
 
     Options: ClassVar[type] = GuidanceOptions
     name = "guidance"
@@ -175,8 +175,8 @@ class Guidance(Extension):
             )
         if not list(attentions(model)):
             raise ConfigError(
-                f"{type(model).__name__} has no encoder to be guided; bert, roberta, longformer, "
-                "xlnet, t5 and transformer have"
+                f"{type(model).__name__} has no encoder that could be guided; choose bert, "
+                "roberta, longformer, xlnet, t5 or transformer"
             )
 
     def apply(self, model: Any) -> None:
@@ -191,7 +191,7 @@ class Guidance(Extension):
 
 
 def attentions(model: Any) -> Iterable[Attention]:
-    """The attentions of a model's encoder, none of a model without one."""
+    """Returns the attentions of a model's encoder; none for a model without an encoder."""
     stack = {"encoder": "", "encoder-decoder": "encoder"}.get(model.kind)
     blocks = [] if stack is None else model.stacks()[stack]
     return [part for block in blocks for part in block.modules() if isinstance(part, Attention)]

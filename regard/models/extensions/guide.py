@@ -1,8 +1,8 @@
-"""What guides attention without forcing it: B in softmax(q kᵀ / √d + λ·B + mask).
+"""Rules that guide attention without forcing it: B in softmax(q kᵀ / √d + λ·B + mask).
 
-A rule says of a pair of tokens how strongly it holds, as a number; a Guide is several rules about
-one batch. Rules ask the tables of the tokens, as a Pattern's predicate does, so that they serve any
-layout: all pairs, or those that a window compares.
+A rule gives each pair of tokens a number that says how strongly the rule holds; a Guide is several
+rules about one batch. Rules read tables of the tokens, as a Pattern's predicate does, so they work
+in any layout: for all pairs, or for the pairs that a window compares.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from regard.data.knowledge.options import KINDS
 
 @dataclass(frozen=True)
 class GuideInputs:
-    """What rules may ask of a batch; a table that is not known is None.
+    """The tables of a batch that rules may read; a table that is not known is None.
 
-    `entity` counts the entities of each text from 1, 0 is none; `edges` [B, R, M, M] holds 1 where
-    relation r leads from an entity (first) to another (second).
+    `entity` numbers the entities of each text from 1, and 0 is no entity; `edges` [B, R, M, M]
+    holds 1 where relation r leads from an entity (first) to another (second).
     """
 
     ids: Tensor  # [B, T]
     segments: Tensor | None = None  # [B, T]
-    kinds: Tensor | None = None  # [B, T]: numbers of KINDS
+    kinds: Tensor | None = None  # [B, T]: indices into KINDS
     entity: Tensor | None = None  # [B, T]
     edges: Tensor | None = None
-    predicates: tuple[str, ...] = ()  # names of the relations in `edges`
+    predicates: tuple[str, ...] = ()  # the names of the relations in `edges`
 
     def need(self, name: str, rule: str) -> Tensor:
         value = getattr(self, name)
         if value is None:
-            raise InputError(f"the rule {rule!r} asks for {name}, which this batch does not have")
+            raise InputError(f"the rule {rule!r} needs {name}, which this batch does not have")
         table: Tensor = value
         return table
 
@@ -50,28 +50,28 @@ Rule = Callable[
 
 @dataclass(frozen=True)
 class GuidedView(View):
-    """A view with what the rules say of its pairs."""
+    """A view with the values of the rules for its pairs."""
 
     features: Tensor | None = None  # [B, F, Q, K], in the layout of the pattern's bias
 
 
 @dataclass(frozen=True)
 class RuleGuide:
-    """Rules about a batch, in the order in which a model has weights for them.
+    """Rules about a batch, in the order in which the model has weights for them.
 
     >>> near = lambda tokens, batch, query, key: ((query - key).abs() <= 2).float()
-    >>> Guide(Tokens(ids), (near,))
+    >>> RuleGuide(GuideInputs(ids), (near,))
     """
 
     tokens: GuideInputs
     rules: tuple[Rule, ...]
-    asking: Tensor | None = None  # [B, Q]: the tokens whose rows ask, if not all do
+    asking: Tensor | None = None  # [B, Q]: the tokens of the query rows, if not all tokens
 
     def of(self, asking: Tensor | None) -> RuleGuide:
         return replace(self, asking=asking)
 
     def features(self, pattern: Pattern, dtype: torch.dtype) -> Tensor:
-        """What each rule says of each pair, [B, F, Q, K] as the pattern's kernel lays them out."""
+        """Returns each rule's value for each pair, [B, F, Q, K], in the layout of the kernel."""
         ids = self.tokens.ids
         queries = ids.size(1) if self.asking is None else self.asking.size(1)
         where, leading = places(pattern, ids.size(0), queries, ids.size(1), ids.device)
@@ -85,7 +85,7 @@ class RuleGuide:
         return rule(self.tokens, batch, token, key).to(dtype).expand(shape)
 
 
-# -- rules that come along, by name
+# -- the built-in rules, by name
 
 
 def same_entity(t: GuideInputs, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def same_entity(t: GuideInputs, batch: Tensor, query: Tensor, key: Tensor) -> Te
 def connected(
     t: GuideInputs, batch: Tensor, query: Tensor, key: Tensor, relation: int | None
 ) -> Tensor:
-    """Does a relation (None: any) lead from one of the two to the other?"""
+    """Returns whether a relation (None: any) leads from one of the two entities to the other."""
     entity, edges = t.need("entity", "related"), t.need("edges", "related")
     table = edges.amax(1) if relation is None else edges[:, relation]
     one, other = entity[batch, query], entity[batch, key]
@@ -118,7 +118,7 @@ def relation(name: str) -> Rule:
 
 
 def same_token(t: GuideInputs, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """The same word at another place."""
+    """Returns whether both positions hold the same token and are different positions."""
     return (t.ids[batch, query] == t.ids[batch, key]) & (query != key)
 
 
@@ -133,9 +133,8 @@ def near(text: str) -> Rule:
 
 
 def gaussian(text: str) -> Rule:
-    """-(j - p)² / 2σ²: a prior for what stands near; p is the row itself, or with "2,-1" the place
-    so many before or behind it.
-    """
+    """Returns the rule -(j - p)² / 2σ², a prior for near tokens. p is the row itself; with "2,-1"
+    it is the position one before it (σ is 2)."""
     width_, comma, away_ = text.partition(",")
     width = number("gaussian", width_)
     away = int(away_) if away_.removeprefix("-").isdecimal() else 0
@@ -145,17 +144,16 @@ def gaussian(text: str) -> Rule:
 
 
 def prior(table: Tensor) -> Rule:
-    """log π for a table of chances [B, T, T] whose rows sum to 1. A chance of 0 counts as one in a
-    billion: forbidding is what a Pattern is for, and 0 · -∞ is no number.
-    """
+    """Returns the rule log π for a table of probabilities [B, T, T] whose rows sum to 1. A
+    probability of 0 counts as 1e-9: hiding keys is the task of a Pattern, and 0 · -∞ is NaN."""
     if not torch.allclose(table.sum(-1), table.new_ones(())) or bool((table < 0).any()):
-        raise InputError("a prior is a table of chances: none below 0, and each row's sum is 1")
+        raise InputError("a prior needs probabilities: none is below 0, and each row's sum is 1")
     known = table.clamp_min(1e-9).log()
     return lambda t, batch, query, key: known[batch, query, key]
 
 
 def kinds(text: str) -> Rule:
-    """ "number,word": numbers look at words."""
+    """Returns the rule of two kinds of tokens: with "number,word", numbers look at words."""
     names = text.split(",")
     if len(names) != 2 or not set(names) <= set(KINDS):
         raise ConfigError(f"the rule 'kinds:{text}' must name two of {', '.join(KINDS)}")
@@ -193,9 +191,8 @@ MADE: dict[str, Callable[[str], Rule]] = {
 
 
 def rule(name: str) -> Rule:
-    """A rule by its name: "entity", "related", "relation:capital", "same-token", "same-sentence",
-    "near:2", "gaussian:3", "gaussian:3,-1", "kinds:number,word".
-    """
+    """Returns a rule by its name: "entity", "related", "relation:capital", "same-token",
+    "same-sentence", "near:2", "gaussian:3", "gaussian:3,-1", "kinds:number,word"."""
     kind, colon, text = name.partition(":")
     if colon and kind in MADE:
         return MADE[kind](text)

@@ -1,9 +1,9 @@
-"""A model in small numbers: matrices of bytes, or of bfloat16, a quarter or half as large.
+"""A quantized model: matrices of int8 or bfloat16, a quarter or half as large.
 
-What is added, normalized or put through a softmax stays as it was, and so do heads, positions,
-recurrent layers (LSTM) and the tables of an adaptive softmax (Transformer-XL). A table of words
-that is also the output's stays one table. There is no gradient with respect to bytes, so that such
-a model does not learn; it is made from one that has learned.
+Sums, norms and softmaxes are computed as before. Heads, positions, recurrent layers (LSTM) and the
+tables of an adaptive softmax (Transformer-XL) are not quantized. A token embedding that is tied to
+the output stays one table. There is no gradient with respect to int8 weights, so a quantized model
+cannot be trained; it is made from a trained model.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from regard.models.extensions.small import (
 from regard.models.extensions.step import SmallBlock, fits
 from regard.models.output import Output
 
-HEADS = "heads."  # small, read once a text, and closest to the answer: never touched
-WORDS = "tokens"  # what embeddings of words are called in every family
+HEADS = "heads."  # never quantized: small, used once per text, and nearest to the answer
+WORDS = "tokens"  # the name of the token embedding in every family
 
 
 @dataclass(frozen=True)
 class Options:
-    kind: str = "weight"  # what is multiplied has 16 bits; "dynamic": 8 bits; or "bf16"
-    exclude: list[str] = field(default_factory=list)  # names that stay, such as "blocks.0.*"
-    output: str = "int8"  # the table of words too; "float": it stays
+    kind: str = "weight"  # inputs have 16 bits; "dynamic": 8 bits; "bf16": no int8 at all
+    exclude: list[str] = field(default_factory=list)  # layers that stay, such as "blocks.0.*"
+    output: str = "int8"  # quantize the token embedding and output, too; "float": do not
 
     def __post_init__(self) -> None:
         if not isinstance(self.exclude, list | tuple) or not all(
             isinstance(pattern, str) for pattern in self.exclude
         ):
             raise ConfigError(
-                f"extensions.int8.exclude is {self.exclude!r}; it must be a list of names of "
-                "layers, such as ['blocks.0.*']"
+                f"extensions.int8.exclude is {self.exclude!r}; it must be a list of layer "
+                "names, such as ['blocks.0.*']"
             )
 
 
@@ -59,22 +59,23 @@ class Int8(Extension):
         for pattern in self.options.exclude:
             if not any(fnmatchcase(name, pattern) for name in every):
                 raise ConfigError(
-                    f"exclude: no layer is called {pattern!r}; there are {', '.join(few(every))}"
+                    f"exclude: no layer is named {pattern!r}; known are "
+                    f"{', '.join(shortlist(every))}"
                 )
         if not self.chosen(model):
             raise ConfigError(
-                f"nothing of this {type(model).__name__} would become small: exclude "
+                f"no layer of this {type(model).__name__} would be quantized: exclude "
                 f"{self.options.exclude} leaves none of its {len(every)} layers"
             )
         for name, part in self.chosen(model).items():
             if model.device.type != "meta" and not bool(part.weight.isfinite().all()):
                 raise ConfigError(
-                    f"{name} has weights that are no numbers (NaN) or infinite, so nothing can be "
-                    "rounded to them; the model that this is made from is damaged"
+                    f"{name} has weights that are NaN or infinite, which cannot be quantized; the "
+                    "model is damaged, so train or copy it again"
                 )
 
     def chosen(self, model: Any) -> dict[str, Any]:
-        """The layers that become small. A table with two uses does so for both or for none."""
+        """Returns the layers to quantize; a table with two uses is quantized for both or none."""
         every = fitting(model)
         stay = {
             name
@@ -93,7 +94,7 @@ class Int8(Extension):
         replacements: dict[int, nn.Module] = {}
         tables: dict[int, SmallMatrix] = {}
         for name, part in self.chosen(model).items():
-            if id(part) not in replacements:  # one module may stand in two places
+            if id(part) not in replacements:  # one module may be used in two places
                 replacements[id(part)] = self.small(part, tables)
             put(model, name, replacements[id(part)])
         for name, block in list(model.named_modules()):
@@ -113,7 +114,7 @@ class Int8(Extension):
 
 
 def fitting(model: Any) -> dict[str, Any]:
-    """The layers that can become small, by name; none whose matrix another part uses too."""
+    """Returns the layers that can be quantized, by name: no other part uses their matrices."""
     layers: dict[str, Any] = {}
     others: set[int] = set()
     for name, part in model.named_modules(remove_duplicate=False):
@@ -131,7 +132,7 @@ def put(model: Any, name: str, part: nn.Module) -> None:
     setattr(model.get_submodule(place), last, part)
 
 
-def few(names: Any, most: int = 8) -> list[str]:
-    """Names for a message: some of the first."""
+def shortlist(names: Any, most: int = 8) -> list[str]:
+    """Returns the first names, for a message."""
     listed = list(names)
     return listed[:most] + (["…"] if len(listed) > most else [])

@@ -1,15 +1,16 @@
-"""Words that were just read are likely to come again (Merity et al. 2016, pointer sentinel).
+"""A pointer to recently read words, which are likely to come again (Merity et al. 2016, pointer
+sentinel).
 
     p(w) = g · p_vocabulary(w) + Σ_{i : x_i = w} a_i
     (a, g) = softmax([qᵀ h_i of the last `window` rows ; qᵀ s]),    q = tanh(W h + b)
 
-s is the sentinel: what is left to it, g, goes to the ordinary output. The row itself is in its
-window, as in the paper.
+s is the sentinel: its share g goes to the ordinary output. The row itself is in its window, as in
+the paper.
 
-Objectives and decoders hand single rows to an output, picked from any number of calls. So a row
-carries along what its pointer needs: behind the `width` numbers of h stand the weights a, the ids
-x_i (whole numbers, exact in 32 bits) and log g. Nothing has to be remembered between a model and
-its output; what is before the rows of a call goes along in the state like every other past.
+Objectives and decoders pass single rows to an output, selected from any number of calls. So a row
+carries what its pointer needs: after the `width` numbers of h come the weights a, the ids x_i
+(integers, exact in 32 bits) and log g. Nothing has to be stored between a model and its output; the
+rows before a call are in the state, like every other past.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from regard.models.extensions.base import Extension, adopt
 from regard.models.output import CHUNK, Output, SoftTarget
 from regard.models.state import State
 
-LARGEST = 2**24  # ids that 32 bits hold exactly
+LARGEST = 2**24  # a float32 holds smaller ids exactly
 
 
 @dataclass(frozen=True)
 class PointerOptions:
-    window: int = 100  # rows that can be pointed to
-    open: float = 0.9  # g at the start, about: the higher, the nearer to the plain model
+    window: int = 100  # the number of rows that can be pointed to
+    open: float = 0.9  # about g at the start: the higher, the nearer to the plain model
 
 
 class PointerMemory(NamedTuple):
-    """Rows before those of a call, as many as the window needs."""
+    """The rows before those of a call, as many as the window needs."""
 
     hidden: Tensor  # [B, M, width]
     tokens: Tensor  # [B, M]
@@ -48,7 +49,7 @@ class PointerMemory(NamedTuple):
 
 
 class PointerParts(NamedTuple):
-    """What a row carries."""
+    """The parts of a row that an output reads."""
 
     hidden: Tensor  # [..., width]
     weights: Tensor  # [..., window]
@@ -57,7 +58,7 @@ class PointerParts(NamedTuple):
 
 
 class PointerScores(nn.Module):
-    """Where a row points to."""
+    """The module that computes where a row points to."""
 
     def __init__(self, width: int, vocab_size: int, window: int) -> None:
         super().__init__()
@@ -66,9 +67,8 @@ class PointerScores(nn.Module):
         self.sentinel = nn.Parameter(torch.zeros(width))
 
     def initialize(self, start: float) -> None:
-        """Scores of variance 2 for rows of numbers of variance 1, half of it from b, and a sentinel
-        that outweighs them: b and s point the same way, which is a random one.
-        """
+        """Initializes so that the scores have variance 2 for rows of variance 1, half of it from b,
+        and the sentinel outweighs them: b and s point in the same, random direction."""
         side = torch.randint(2, (self.width,), dtype=self.sentinel.dtype) * 2 - 1
         expected = self.window * math.e  # the sum of exp(z) over a full window
         wanted = math.log(start / (1 - start) * expected)
@@ -79,14 +79,14 @@ class PointerScores(nn.Module):
     def forward(
         self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor | None, past: PointerMemory
     ) -> Tensor:
-        """hidden [B, T, width] -> the rows that an output reads, [B, T, width + 2 · window + 1]."""
+        """Maps hidden [B, T, width] to the output's rows [B, T, width + 2 · window + 1]."""
         exact = torch.promote_types(hidden.dtype, torch.float32)
         there = (
             torch.ones_like(input_ids, dtype=torch.bool)
             if attention_mask is None
             else attention_mask
         )
-        before = self.window - 1 - past.tokens.size(1)  # rows that the text does not have
+        before = self.window - 1 - past.tokens.size(1)  # the missing rows before the text
         keys = F.pad(torch.cat([past.hidden.to(hidden.dtype), hidden], 1), (0, 0, before, 0))
         ids = F.pad(torch.cat([past.tokens, input_ids], 1), (before, 0)).unfold(1, self.window, 1)
         seen = F.pad(torch.cat([past.attention_mask, there], 1), (before, 0)).unfold(
@@ -106,10 +106,11 @@ class PointerScores(nn.Module):
 
 
 def band(q: Tensor, keys: Tensor, window: int) -> Tensor:
-    """q [B, T, d] · the `window` keys that end with each row: [B, T, window].
+    """Returns q [B, T, d] · the `window` keys that end with each row: [B, T, window].
 
-    keys [B, window - 1 + T, d]. Blocks of rows against the keys that any of them sees; of each
-    product row i begins i columns further right. Memory grows with T · window, not with T².
+    keys is [B, window - 1 + T, d]. Blocks of rows are multiplied with all keys that any of their
+    rows sees; in each product, row i begins i columns further right. Memory grows with T · window,
+    not with T².
     """
     length = q.size(1)
     block = max(1, min(length, window))
@@ -123,17 +124,17 @@ def band(q: Tensor, keys: Tensor, window: int) -> Tensor:
     return y.flatten(1, 2)[:, :length]
 
 
-def mixed(words: Tensor, mass: Tensor) -> Tensor:
-    """log(exp(words) + mass), with a gradient also where there is no mass."""
+def log_mixture(words: Tensor, mass: Tensor) -> Tensor:
+    """Returns log(exp(words) + mass), with a gradient also where the mass is 0."""
     there = mass > 0
     return torch.where(there, torch.logaddexp(words, torch.where(there, mass, 1.0).log()), words)
 
 
 class PointerOutput(Output):
-    """An output whose rows also point. It stands in the place of a model's own, with all that has.
+    """An output whose rows also point. It replaces a model's own output and keeps all its parts.
 
-    `layers` is how many hidden states the model itself puts into a state; those of a pointer stand
-    behind them.
+    `layers` is the number of hidden states that the model itself puts into a state; those of the
+    pointer come after them.
     """
 
     def __init__(self, plain: Output, pointer: PointerScores, layers: int) -> None:
@@ -143,19 +144,19 @@ class PointerOutput(Output):
     def rows(
         self, hidden: Tensor, input_ids: Tensor, attention_mask: Tensor | None, state: State | None
     ) -> Tensor:
-        """With what they point to."""
+        """Returns the hidden states together with what they point to."""
         pointer = self.pointer
         if state is None:
-            past = nothing(hidden, input_ids)
+            past = empty_memory(hidden, input_ids)
         elif state.layers:
             cache = state.layers[-1]
             if not isinstance(cache, PointerCache):
-                raise InputError("this state holds nothing to point to; begin with model.start")
+                raise InputError("this state has no pointer cache; make it by model.start")
             past = recalled(cache, state, pointer.window)
             remember(cache, hidden, input_ids)
         else:
             own, before = state.hidden[: self.layers], state.hidden[self.layers :]
-            past = unpacked(*before) if before else nothing(hidden, input_ids)
+            past = unpacked(*before) if before else empty_memory(hidden, input_ids)
             state.hidden = [*own, packed(past, hidden, input_ids, attention_mask, pointer.window)]
         y: Tensor = pointer(hidden, input_ids, attention_mask, past)
         return y
@@ -167,13 +168,13 @@ class PointerOutput(Output):
         return [PointerCache(keys, ids)]
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Log-probabilities of the whole vocabulary."""
+        """Returns log-probabilities of the whole vocabulary."""
         hidden, weights, tokens, log_g = self.pointer.parts(rows)
         words = super().forward(hidden).to(rows.dtype).log_softmax(-1) + log_g
-        return mixed(words, torch.zeros_like(words).scatter_add(-1, tokens, weights))
+        return log_mixture(words, torch.zeros_like(words).scatter_add(-1, tokens, weights))
 
-    def plainly(self, hidden: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
-        """log p_vocabulary of every target [N], without gradient, a few rows at a time."""
+    def vocabulary_logprobs(self, hidden: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
+        """Returns log p_vocabulary of every target [N], without gradient, a few rows at a time."""
         size, parts = max(1, CHUNK // self.pointer.vocab_size), []
         with torch.no_grad():
             for h, t in zip(hidden.split(size), targets.split(size), strict=True):
@@ -182,19 +183,17 @@ class PointerOutput(Output):
         return torch.cat(parts)
 
     def likelihoods(self, rows: Tensor, targets: Tensor) -> tuple[PointerParts, Tensor, Tensor]:
-        """What the rows carry; log p of every target; and of it the vocabulary's part alone, which
-        is a number that nothing flows back into.
-        """
+        """Returns the parts of the rows, log p of every target, and the vocabulary's share of it,
+        through which no gradient flows."""
         parts = self.pointer.parts(rows)
-        words = self.plainly(parts.hidden, targets, rows.dtype) + parts.log_g[:, 0]
+        words = self.vocabulary_logprobs(parts.hidden, targets, rows.dtype) + parts.log_g[:, 0]
         mass = (parts.weights * (parts.tokens == targets[:, None])).sum(-1)
-        return parts, mixed(words, mass), words
+        return parts, log_mixture(words, mass), words
 
     def surprisal(self, rows: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
-        """Summed over the targets. The gradient of -log(g p + m) at log p is -g p / (g p + m): the
-        plain output's own, with that as the share of a row.
-        """
-        if torch.compiler.is_compiling():  # which plans its own memory
+        """Returns the sum over the targets. The gradient of -log(g p + m) at log p is -g p / (g p +
+        m): the plain output's own gradient, with this factor as the share of a row."""
+        if torch.compiler.is_compiling():  # the compiler plans its own memory
             each = -self(rows).gather(-1, targets[:, None])[:, 0]
             y: Tensor = (each if shares is None else each * shares).sum()
             return y
@@ -214,13 +213,13 @@ class PointerOutput(Output):
         self, hidden: Tensor, targets: Tensor, soft: SoftTarget, shares: Tensor | None = None
     ) -> Tensor:
         raise ConfigError(
-            "label smoothing and z_loss are of one softmax, and a pointer mixes two; leave them "
-            "out (objective.smoothing=0, objective.z_loss=0)"
+            "label smoothing and z_loss need one softmax, and a pointer mixes two; switch them "
+            "off (objective.smoothing=0, objective.z_loss=0)"
         )
 
 
 class AdaptivePointerOutput(PointerOutput, AdaptiveOutput):
-    """The same on top of an adaptive softmax."""
+    """A PointerOutput on an adaptive softmax."""
 
 
 OUTPUTS: dict[type[Output], type[PointerOutput]] = {
@@ -229,14 +228,14 @@ OUTPUTS: dict[type[Output], type[PointerOutput]] = {
 }
 
 
-# -- what goes along
+# -- the rows of earlier calls
 
 
 class PointerCache(KVCache):
-    """Beside the caches of the layers: hidden rows [B, 1, capacity, width] and ids [.., 1]."""
+    """The pointer's cache, after the layers': rows [B, 1, capacity, width] and ids [.., 1]."""
 
 
-def nothing(hidden: Tensor, input_ids: Tensor) -> PointerMemory:
+def empty_memory(hidden: Tensor, input_ids: Tensor) -> PointerMemory:
     empty = input_ids[:, :0]
     return PointerMemory(hidden.detach()[:, :0], empty, empty.bool())
 
@@ -252,7 +251,7 @@ def packed(
     attention_mask: Tensor | None,
     window: int,
 ) -> Tensor:
-    """The last rows as one tensor [B, M, width + 2], which a state can carry and reorder."""
+    """Returns the last rows as one tensor [B, M, width + 2], which a state can hold and reorder."""
     exact = torch.promote_types(hidden.dtype, torch.float32)
     there = (
         torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask
@@ -295,8 +294,8 @@ class Pointer(Extension):
         goes_on = model.causal and "state" in model.accepts
         if not goes_on and model.kind != "encoder-decoder":
             raise ConfigError(
-                f"{kind} cannot point to what it has read; models that go on with a text can: gpt, "
-                "llama, transformer-xl, lstm, t5, transformer"
+                f"{kind} cannot have a pointer, because it does not generate text; choose gpt, "
+                "llama, transformer-xl, lstm, t5 or transformer"
             )
         if heads := list(getattr(model, "heads", ())):
             raise ConfigError(
@@ -304,14 +303,17 @@ class Pointer(Extension):
                 "models; build it without them"
             )
         if not hasattr(model, "output"):
-            raise ConfigError(f"this {kind} has no output for words, so it has none to point to")
+            raise ConfigError(f"this {kind} has no output layer, so it cannot have a pointer")
         if model.config.vocab_size > LARGEST:
-            raise ConfigError(f"a pointer can tell {LARGEST:,} words apart, not more")
+            raise ConfigError(
+                f"vocab_size is {model.config.vocab_size:,}; with a pointer it must be at most "
+                f"{LARGEST:,}"
+            )
 
     def apply(self, model: Any) -> None:
         c, output = model.config, model.output
         pointer = PointerScores(c.width, c.vocab_size, self.options.window)
-        layers = c.layers if model.remembers else 0  # others have a cache for each layer
+        layers = c.layers if model.remembers else 0  # other models have a cache for each layer
         model.output = OUTPUTS[type(output)](output, pointer, layers)
 
     def initialize(self, model: Any, tokenizer: Tokenizer | None) -> None:

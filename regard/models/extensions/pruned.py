@@ -1,8 +1,8 @@
-"""A model with fewer heads and narrower networks: what pruning leaves of it.
+"""A model with fewer heads and narrower feed-forward networks: the result of pruning.
 
-Heads keep the numbers they were made with, so that what several layers share (T5's table of
-distances, the tied biases of a Transformer-XL) can still be picked by number. Of the units of a
-network the first ones remain: whoever prunes others moves those that stay to the front.
+Heads keep their original numbers, so that parts that several layers share (T5's distance table, the
+tied biases of a Transformer-XL) can still be selected by number. Of the units of a network the
+first ones remain: code that prunes other units first moves the remaining ones to the front.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from regard.core.errors import ConfigError, UnknownName
 from regard.models.extensions.base import Extension
 from regard.models.recurrent import RelativeSegments
 
-BY_HEAD = {"u": 0, "v": 0, "s": 0, "segment": 1}  # parameters of a score, and where heads count
+BY_HEAD = {"u": 0, "v": 0, "s": 0, "segment": 1}  # a score's parameter -> its dimension of heads
 SCORES = (Plain, Relative, RelativeSegments, Rotary)
 
 
 @dataclass(frozen=True)
 class PrunedOptions:
-    heads: dict[str, list[int]] = field(default_factory=dict)  # attention -> heads that remain
-    hidden: dict[str, int] = field(default_factory=dict)  # network -> units that remain
+    heads: dict[str, list[int]] = field(default_factory=dict)  # attention -> the remaining heads
+    hidden: dict[str, int] = field(default_factory=dict)  # network -> the number of remaining units
 
 
 class PrunedScore(nn.Module):
-    """A score for the heads that remain, where what it holds or is told is of all heads."""
+    """A score for the remaining heads, if its parameters or its bias are those of all heads."""
 
     def __init__(self, score: nn.Module, heads: Sequence[int], shared: Sequence[str]) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class PrunedScore(nn.Module):
             return query, key, bias
         index = torch.tensor(self.kept, device=q.device)
         chosen = {n: getattr(self.score, n).index_select(BY_HEAD[n], index) for n in self.shared}
-        score = copy(self.score)  # of this call alone: others may read the score meanwhile
+        score = copy(self.score)  # for this call only: other threads may use the score meanwhile
         score._parameters = {**self.score._parameters, **chosen}
         query, key, bias = score(q, k, view, scale)
         return query, key, bias
@@ -73,15 +73,15 @@ class Pruned(Extension):
                 raise UnknownName("network", name, networks, f"(of {type(model).__name__})")
             size = networks[name].wide.out_features
             if not isinstance(count, int) or not 0 < count <= size:
-                raise ConfigError(f"{name} has {size} units; {count!r} of them cannot remain")
+                raise ConfigError(f"{name} has {size} units, and {count!r} cannot remain of them")
 
     def apply(self, model: Any) -> None:
-        """Cuts the weights; those of a real model keep the values of what remains."""
+        """Cuts the weights; in a model with weights, the remaining ones keep their values."""
         attentions, networks = sites(model), networks_of(model)
         every = [part.score for parts in attentions.values() for part in parts]
         owners = Counter(id(p) for score in every for p in own_parameters(score).values())
         shared = {place for place, count in owners.items() if count > 1}
-        biased = model.kind != "decoder"  # whose rows are told no bias of each head
+        biased = model.kind != "decoder"  # decoders get no bias per head
         for name, heads in self.options.heads.items():
             cut_heads(attentions[name], heads, shared, biased)
         for name, count in self.options.hidden.items():
@@ -92,9 +92,8 @@ class Pruned(Extension):
 
 
 def sites(model: nn.Module) -> dict[str, list[Attention]]:
-    """Attentions by their names. Those that share what comes out of them (a Longformer's two) are
-    pruned together, under the name of what holds them.
-    """
+    """Returns attentions by name. Attentions that share an output matrix (the two of a Longformer)
+    are pruned together, under the name of the module that holds them."""
     by_output: dict[int, list[tuple[str, Attention]]] = {}
     for name, part in model.named_modules():
         if isinstance(part, Attention):
@@ -111,12 +110,12 @@ def networks_of(model: nn.Module) -> dict[str, FeedForward]:
 
 
 def remaining(attention: Attention) -> list[int]:
-    """The numbers of its heads, as the model was made."""
+    """Returns the original numbers of the attention's heads."""
     return list(getattr(attention, "remaining", range(attention.project.heads)))
 
 
 def own_parameters(score: nn.Module) -> dict[str, nn.Parameter]:
-    """What a score holds for each head by itself."""
+    """Returns the parameters of a score that have one entry per head."""
     inner: Any = score.score if isinstance(score, PrunedScore) else score
     return {n: p for n, p in inner.named_parameters(recurse=False) if n in BY_HEAD}
 
@@ -135,14 +134,14 @@ def check_heads(name: str, heads: Any, attention: Attention) -> None:
     for group in (present[i : i + each] for i in range(0, len(present), each)):
         if set(group) & set(heads) and not set(group) <= set(heads):
             raise ConfigError(
-                f"the heads {group} of {name} share their keys and values, so they stay or go "
-                f"together; {list(heads)} cannot remain"
+                f"the heads {group} of {name} share their keys and values, so they can only remain "
+                f"or be removed together; {list(heads)} cannot remain"
             )
     score: Any = attention.score
     if type(score.score if isinstance(score, PrunedScore) else score) not in SCORES:
         raise ConfigError(
-            f"{name} weighs its keys by {type(score).__name__}, which knows all of its heads: with "
-            "that part a model keeps them"
+            f"{name} has a {type(score).__name__}, which needs all of its heads; prune a model "
+            "without that extension"
         )
 
 
@@ -152,13 +151,13 @@ def check_heads(name: str, heads: Any, attention: Attention) -> None:
 def cut_heads(
     parts: Sequence[Attention], numbers: Sequence[int], shared: set[int], biased: bool
 ) -> None:
-    """All these attentions have one output, whose columns go with the heads."""
+    """Cuts heads from attentions that share one output matrix, whose columns are cut, too."""
     present, size = remaining(parts[0]), parts[0].project.size
     heads = torch.tensor([present.index(head) for head in numbers])
     rows = (heads[:, None] * size + torch.arange(size)).flatten()
     for part in parts:
         project = part.project
-        each = project.heads // project.kv_heads  # heads that share keys and values
+        each = project.heads // project.kv_heads  # the heads that share keys and values
         shared_heads = heads[::each] // each
         first, second = project.heads, project.heads + project.kv_heads  # of keys, of values
         every = torch.cat([heads, first + shared_heads, second + shared_heads])
@@ -174,9 +173,8 @@ def cut_heads(
 def cut_score(
     score: nn.Module, heads: Tensor, rows: Tensor, shared: set[int]
 ) -> tuple[nn.Module, list[str]]:
-    """What is the score's own is cut. The names of what it shares with other layers are given, to
-    be picked from when they are needed.
-    """
+    """Cuts the score's own parameters, and returns the names of parameters that it shares with
+    other layers: entries of those are selected in each call."""
     inner: Any = score.score if isinstance(score, PrunedScore) else score
     picked = []
     for name, value in own_parameters(score).items():
@@ -199,7 +197,7 @@ def cut_units(network: FeedForward, count: int) -> None:
 
 
 def narrow(linear: nn.Linear, dim: int, index: Tensor) -> None:
-    """Leaves these rows (0) or columns (1) of a layer."""
+    """Keeps only these rows (dim 0) or columns (dim 1) of a layer."""
     weight, bias = linear.weight, linear.bias
     linear.weight = nn.Parameter(weight.detach().index_select(dim, index), weight.requires_grad)
     if dim == 1:

@@ -1,7 +1,7 @@
-"""Modules whose matrices are of small numbers; everything around them is as it was.
+"""Modules with quantized matrices; everything around them is unchanged.
 
-A Matrix holds the numbers. It is part of what multiplies with it, and of an embedding that looks
-its rows up: one that both share is held, moved and saved once.
+A SmallMatrix holds the numbers. It is part of the layer that multiplies with it, and of the
+embedding that looks its rows up: a matrix that both share is stored, moved and saved once.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ from regard.attention.native.int8 import (
 )
 from regard.models.output import CHUNK, Output, SoftTarget
 
-PLANES = {"weight": 2, "dynamic": 1}  # bytes of the numbers that are multiplied with the weights
+PLANES = {"weight": 2, "dynamic": 1}  # the bytes of a rounded input
 KINDS = (*PLANES, "bf16")
-READYING = threading.Lock()  # of all matrices: one of its own would keep a model from being copied
+READYING = threading.Lock()  # one lock for all matrices: a model that holds a lock cannot be copied
 
 
 class NativeModule(nn.Module):
-    """A module that knows where its numbers lie, for native code. It forgets that when they move:
-    other numbers, or a copy of the module, have addresses of their own.
-    """
+    """A module that knows the addresses of its weights, for native code. It forgets them when the
+    weights move: new weights, or a copy of the module, have other addresses."""
 
     def forget(self) -> None:
         raise TypeError(f"{type(self).__name__} does not say what it forgets")
@@ -52,10 +51,10 @@ class NativeModule(nn.Module):
 
 
 class SmallMatrix(NativeModule):
-    """[outputs, inputs]: bytes with a scale for each output, or the bits of bfloat16."""
+    """A matrix [outputs, inputs]: int8 with a scale for each output, or the bits of bfloat16."""
 
     weight: Tensor
-    scale: Tensor  # of bfloat16 none; its kind of numbers is that of results
+    scale: Tensor  # empty for bfloat16; its dtype is the dtype of results
 
     def __init__(self, weight: Tensor, kind: str) -> None:
         super().__init__()
@@ -66,18 +65,18 @@ class SmallMatrix(NativeModule):
             small, scale = quantised(weight)
         self.register_buffer("weight", small)
         self.register_buffer("scale", scale)
-        self.ready: dict[tuple[int, int], NativeMatrix] = {}  # what native code wants of some rows
-        self.place = 0  # where the weight lies if it has been put into large pages
+        self.ready: dict[tuple[int, int], NativeMatrix] = {}  # (start, end) -> for native code
+        self.place = 0  # the address of the weight once it is in large pages
 
     @property
     def learned_numbers(self) -> int:
-        """How many of a model's parameters these are."""
+        """How many of a model's parameters this matrix holds."""
         return self.weight.numel()
 
     def forward(
         self, x: Tensor, bias: Tensor | None, start: int = 0, end: int | None = None
     ) -> Tensor:
-        """x · Wᵀ + bias, of the outputs start … end; always with the same bias [outputs]."""
+        """Returns x · Wᵀ + bias for outputs start … end; the bias [outputs] is always the same."""
         end = self.weight.size(0) if end is None else end
         if self.kind == "bf16":
             few = x.numel() <= FEW * x.size(-1)
@@ -94,7 +93,7 @@ class SmallMatrix(NativeModule):
     def made_ready(self, bias: Tensor | None, start: int, end: int) -> NativeMatrix:
         ready = self.ready.get((start, end))
         if ready is None:
-            with READYING:  # of threads that come first at once, one puts the matrix in its place
+            with READYING:  # if several threads arrive at once, one of them places the matrix
                 ready = self.ready.get((start, end)) or self.described(bias, start, end)
                 self.ready[start, end] = ready
         return ready
@@ -110,21 +109,21 @@ class SmallMatrix(NativeModule):
         return ready_bytes(self.weight[some], self.scale[some], added)
 
     def rows(self, chosen: Tensor) -> Tensor:
-        """Some rows of the matrix, as ordinary numbers."""
+        """Returns the chosen rows of the matrix as floats."""
         numbers = self.weight[chosen]
         if self.kind == "bf16":
             return numbers.view(torch.bfloat16).to(self.scale.dtype)
         return numbers.to(self.scale.dtype) * self.scale[chosen][..., None]
 
     def whole(self) -> Tensor:
-        """All of it, as ordinary numbers."""
+        """Returns the whole matrix as floats."""
         return self.rows(torch.arange(self.weight.size(0), device=self.weight.device))
 
     def forget(self) -> None:
         self.ready.clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"ready": {}, "place": 0}  # a copy has addresses of its own
+        return self.__dict__ | {"ready": {}, "place": 0}  # a copy has other addresses
 
 
 class SmallLinear(nn.Module):
@@ -143,7 +142,7 @@ class SmallLinear(nn.Module):
 
 
 class SmallProjection(Projection):
-    """Query, key and value, whole or in part, of small numbers."""
+    """The quantized projection of query, key and value, whole or in part."""
 
     def __init__(self, like: Projection, kind: str) -> None:
         nn.Module.__init__(self)
@@ -174,7 +173,7 @@ class SmallEmbedding(nn.Module):
 
 
 class SmallOutput(Output):
-    """Logits by a matrix of small numbers, summed and weighed in ordinary ones."""
+    """Logits from a quantized matrix; the loss is computed in floats."""
 
     def __init__(self, like: Output, matrix: SmallMatrix) -> None:
         nn.Module.__init__(self)

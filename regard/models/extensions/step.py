@@ -1,7 +1,7 @@
-"""A decoder's block in small numbers that reads one more token a text by one native call.
+"""A quantized decoder block that reads one more token per text by one native call.
 
-Everything else (a prompt, padding within it, a recorder, a gradient) takes the ordinary way, and
-comes to the same but for the order of sums.
+Every other case (a prompt, padding within it, a recorder, a gradient) is computed in the ordinary
+way, with the same result up to the order of sums.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CachePart(ctypes.Structure):
 
 
 def fits(block: nn.Module) -> bool:
-    """Is it a block that the native code knows: GPT-2's, all of bytes of one kind?"""
+    """Returns whether the native code supports this block: a GPT-2 block, all int8 of one kind."""
     if type(block) is not Block or {type(block.attention), type(block.feed_forward)} != {PreNorm}:
         return False
     attention: Any = block.attention.layer
@@ -70,7 +70,7 @@ def fits(block: nn.Module) -> bool:
 
 
 def is_gelu_tanh(function: Any) -> bool:
-    """Also of a model that was copied."""
+    """Returns whether a function is the tanh form of GELU, also after the model was copied."""
     same = isinstance(function, partial) and function.func is gelu_tanh.func
     return same and function.keywords == gelu_tanh.keywords
 
@@ -78,7 +78,7 @@ def is_gelu_tanh(function: Any) -> bool:
 class SmallBlock(NativeModule, Block):
     def __init__(self, like: Block) -> None:
         super().__init__(like.attention, like.feed_forward)
-        self.part: BlockPart | None = None  # addresses of the weights, made when they are wanted
+        self.part: BlockPart | None = None  # the addresses of the weights, set at the first step
 
     def compute(self, x: Tensor, *context: Any) -> Tensor:
         if len(context) == 2 and self.can_step(x, *context):
@@ -86,7 +86,7 @@ class SmallBlock(NativeModule, Block):
         return super().compute(x, *context)
 
     def can_step(self, x: Tensor, view: View, memory: Any) -> bool:
-        """One row a text, behind a cache with room, and nobody looks or learns."""
+        """Returns whether there is one row per text, room in the cache, no recorder or gradient."""
         return (
             x.size(1) == 1
             and type(memory) is KVCache
@@ -101,7 +101,7 @@ class SmallBlock(NativeModule, Block):
         )
 
     def holds(self, memory: KVCache, batch: int) -> bool:
-        """Is the cache one of this block and of so many texts, as the native code walks it?"""
+        """Returns whether the cache is contiguous and fits this block and batch."""
         project: Any = self.attention.layer.project
         shape = (batch, project.heads, memory.keys.size(2), project.size)
         return memory.keys.shape == memory.values.shape == shape and (
@@ -111,7 +111,7 @@ class SmallBlock(NativeModule, Block):
     def step(self, x: Tensor, view: View, memory: KVCache) -> Tensor:
         y = x.clone(memory_format=torch.contiguous_format)
         mask = None
-        if isinstance(view.pattern, Ordered):  # under autocast in other numbers than x
+        if isinstance(view.pattern, Ordered):  # under autocast its dtype differs from that of x
             mask = view.pattern.mask.float().contiguous()
         cache = CachePart(
             memory.keys.data_ptr(), memory.values.data_ptr(), memory.keys.size(2), memory.length,
@@ -129,7 +129,7 @@ class SmallBlock(NativeModule, Block):
         return y
 
     def described(self) -> BlockPart:
-        """The block as the native code sees it; its modules hold what the addresses are of."""
+        """Returns the block for the native code; its modules keep the tensors alive."""
         attention: Any = self.attention.layer
         network: Any = self.feed_forward.layer
 
@@ -151,4 +151,4 @@ class SmallBlock(NativeModule, Block):
         self.part = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"part": None}  # a copy has addresses of its own
+        return self.__dict__ | {"part": None}  # a copy has other addresses

@@ -1,4 +1,4 @@
-"""Knowledge about a batch, as any encoder takes it: `model(ids, mask, known=knowledge)`."""
+"""Knowledge about a batch, which every encoder accepts: `model(ids, mask, known=knowledge)`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from regard.models.state import KnowledgeView
 
 @dataclass(frozen=True)
 class Knowledge(KnowledgeView):
-    """Branches, with the positions of their tokens, or a guide, or both."""
+    """Branches with the positions of their tokens, or a guide, or both."""
 
-    soft: Tensor | None = None  # [B, T]: where tokens stand; None: as they are written
+    soft: Tensor | None = None  # [B, T]: the positions of tokens; None: they are counted
     branches: Branches | None = None
     guide: RuleGuide | None = None
 
@@ -34,7 +34,8 @@ class Knowledge(KnowledgeView):
         left: bool = False,
         guide: RuleGuide | None = None,
     ) -> Knowledge:
-        """Of flattened trees, padded behind (or `left`) to the longest, or to `width`."""
+        """Builds knowledge from flattened trees, padded on the right (or `left`) to the longest
+        tree, or to `width`."""
         width = max([width, *(len(tree.tokens) for tree in trees)])
 
         def table(name: str, fill: int) -> Tensor:
@@ -66,22 +67,22 @@ class Knowledge(KnowledgeView):
         if self.branches is not None:
             pattern = limited(pattern, self.branches, dtype, asking)
         if distances is not None and self.soft is not None:
-            column = distances.keys - 1 + behind(self.soft)  # every row is placed for itself
+            column = distances.keys - 1 + behind(self.soft)  # every row has its own index
             distances = replace(distances, rows=0, index=column[:, None])
         if self.guide is None:
             return View(pattern, bias, distances)
         features = self.guide.of(asking).features(pattern, dtype)
         if not torch.compiler.is_compiling() and not bool(features.any()):
-            return View(pattern, bias, distances)  # nothing to say: the plain model, to the bit
+            return View(pattern, bias, distances)  # no rule holds: exactly the plain model
         return GuidedView(pattern, bias, distances, features=features)
 
     def only_text(self, past: int, targets: Tensor | None) -> None:
         if past or targets is not None:
             raise InputError(
-                "knowledge is about a text that is read at once; leave out state and targets"
+                "knowledge needs a text that is read in one call; pass no state and no targets"
             )
 
 
 def behind(soft: Tensor) -> Tensor:
-    """Key minus row, [B, Q, K]."""
+    """Returns the distances key - query, [B, Q, K]."""
     return soft[:, None, :] - soft[:, :, None]

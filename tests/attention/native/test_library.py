@@ -11,7 +11,7 @@ import torch
 
 import regard.attention.native as module
 from regard.attention.dropout import Dropout
-from regard.attention.native import built, library
+from regard.attention.native import build, library
 
 
 @pytest.fixture(autouse=True)
@@ -62,9 +62,9 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 def test_it_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = shutil.which("g++")
     assert found is not None
-    path = built(found)
+    path = build(found)
     when = path.stat().st_mtime_ns
-    assert built(found) == path and path.stat().st_mtime_ns == when
+    assert build(found) == path and path.stat().st_mtime_ns == when
     assert [p.name for p in path.parent.iterdir()] == [path.name]
     monkeypatch.setattr(module, "processor", lambda: b"another")
-    assert module.built(found) != path
+    assert module.build(found) != path
