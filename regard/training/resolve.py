@@ -1,11 +1,11 @@
-"""What a recipe leaves open is resolved before a run, by pure functions: recipe and facts in, a
+"""Fills in the open settings of a recipe before a run, by pure functions: recipe and facts in, a
 frozen configuration out.
 
     resolve      batch, objective, engine, optimizer, schedule     from data, card, machine, model
-    with_budget  the budget and what does not learn                from the samples and the layers
+    with_budget  the budget and the frozen layers                  from the samples and the layers
     with_steps   warm-up and validation                            from the seconds of a step
 
-Each keeps what is set already, so that a resolved recipe resolves to itself.
+Each keeps what is already set, so that a resolved recipe resolves to itself.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class MachineFacts:
     fast_bf16: bool = False
 
     def changes(self, recipe: Recipe) -> list[str]:
-        """What a resumed run should know: with others it is not the same to the bit."""
+        """Returns notes for a resumed run on another machine: its result is not the same to the
+        bit."""
         notes = []
         for name in ("threads", "processes", "device", "native"):
             then, now = getattr(recipe.engine, name), getattr(self, name)
@@ -98,7 +99,7 @@ class RunFacts:
 def resolve(
     recipe: Recipe, data: DataFacts, card: Family, machine: MachineFacts, model: ModelFacts
 ) -> Resolved:
-    """All that is known before a model is built."""
+    """Resolves all settings that are known before a model is built."""
     paper = paper_of(recipe, card, model.pretrained)
     name = recipe.objective.get("name", data.objective)
     usual = card.budget_objectives.get(name, {}) if paper is card.budget_training else {}
@@ -122,7 +123,7 @@ def resolve(
 
 
 def paper_of(recipe: Recipe, card: Family, pretrained: bool) -> PaperDefaults:
-    """What the paper of the recipe's model trained with."""
+    """Returns the training defaults of the model's paper."""
     if recipe.examples.task:
         return card.finetuned(recipe.examples.task)
     if pretrained:
@@ -134,12 +135,13 @@ def paper_of(recipe: Recipe, card: Family, pretrained: bool) -> PaperDefaults:
 
 
 def first(*values: Any) -> Any:
-    """The first that is set."""
+    """Returns the first value that is not None."""
     return next((value for value in values if value is not None), None)
 
 
 def engine_of(recipe: Recipe, machine: MachineFacts) -> Table:
-    """Precision, threads, processes: a run resumed with others is not the same to the bit."""
+    """Resolves precision, threads and processes; a run resumed with others is not the same to the
+    bit."""
     precision = recipe.engine.precision or ("bf16" if machine.fast_bf16 else "fp32")
     if precision == "fp16" and machine.device != "cuda":
         raise ConfigError("engine.precision is fp16, which wants CUDA; use bf16 or fp32 here")
@@ -173,7 +175,7 @@ def engine_of(recipe: Recipe, machine: MachineFacts) -> Table:
 
 
 def batch_of(recipe: Recipe, paper: PaperDefaults, processes: int, model: ModelFacts) -> Table:
-    """Tokens of a sample and samples of a step, where the recipe leaves them open."""
+    """Resolves the tokens of a sample and the samples of a step."""
     batch, task = recipe.batch, recipe.examples.task
     length, samples, context = batch.seq_len, batch.size, model.context
     for name in ("size", "seq_len", "grad_accum"):
@@ -198,7 +200,7 @@ def batch_of(recipe: Recipe, paper: PaperDefaults, processes: int, model: ModelF
 
 
 def optimizer_of(recipe: Recipe, paper: PaperDefaults, card: Family, width: int) -> Table:
-    """What the recipe leaves to the paper."""
+    """Resolves the optimizer settings that the recipe leaves to the paper."""
     optimizer: Optimizer = recipe.optimizer
     adam = paper.optimizer in ADAMS
     own = optimizer.name in (None, paper.optimizer) or (optimizer.name == "muon" and adam)
@@ -240,7 +242,7 @@ def schedule_of(schedule: Schedule, paper: PaperDefaults) -> Table:
 
 
 def robust_of(robust: Robust) -> Table:
-    """What is left to the method. What it does not have, or what cannot be, is refused."""
+    """Resolves the numbers of the adversary; refuses impossible and unknown ones."""
     own = ADVERSARIES.get(robust.adversary or "", {})
     for name in OF_ADVERSARIES:
         value = getattr(robust, name)
@@ -264,17 +266,17 @@ def robust_of(robust: Robust) -> Table:
 
 
 def several_passes(chosen: Robust) -> bool:
-    """Are words disturbed at the embedding, or is a batch read twice?"""
+    """Tells whether words are perturbed at the embedding, or a batch is read twice."""
     return disturbs(chosen) or bool(chosen.rdrop)
 
 
 def disturbs(chosen: Robust) -> bool:
-    """Are words disturbed at the embedding?"""
+    """Tells whether words are perturbed at the embedding."""
     return bool(chosen.adversary or chosen.neftune or chosen.token_noise)
 
 
 def check_passes(recipe: Recipe) -> None:
-    """A step of weights that are dealt out knows only one pass."""
+    """Refuses settings that sharded weights (FSDP) cannot have: such a step has only one pass."""
     chosen, engine = recipe.robust, recipe.engine
     dealt = (engine.processes or 1) > 1 and engine.parallel == "fsdp"
     if dealt and (chosen.adversary or chosen.rdrop):
@@ -293,7 +295,7 @@ def check_passes(recipe: Recipe) -> None:
 
 
 def with_budget(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Resolved:
-    """Tokens, epochs and operations become steps; minutes wait for the time of a step."""
+    """Converts tokens, epochs and FLOPs to steps; minutes wait for the time of a step."""
     return replaced(
         config,
         budget=budget_of(config, paper, facts),
@@ -331,7 +333,7 @@ def budget_of(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Budget
 
 
 def frozen_of(optimizer: Optimizer, layers: int) -> int:
-    """How many layers do not learn at first."""
+    """Returns the number of layers that do not learn at first."""
     frozen, thaw = optimizer.freeze_layers or 0, optimizer.unfreeze_every or 0
     if thaw < 0 or not 0 <= frozen <= layers:
         raise ConfigError(
@@ -350,7 +352,7 @@ def with_steps(
     seconds: float | None = None,  # of a step, where the budget is in minutes
     compiled: bool = False,  # does it pay? Asked where the recipe leaves it open
 ) -> FrozenConfig:
-    """What depends on the number of steps."""
+    """Resolves the settings that depend on the number of steps."""
     steps = config.budget.steps
     if steps is None:
         assert config.budget.minutes is not None and seconds is not None
@@ -371,7 +373,7 @@ def with_steps(
 
 
 def warmup_of(config: Resolved, paper: PaperDefaults, steps: int) -> tuple[float, float]:
-    """The warm-up and the rate: a shorter warm-up leaves the height of the paper's curve."""
+    """Returns warm-up and rate: a shorter warm-up keeps the height of the paper's curve."""
     rate, warmup = config.optimizer.lr, config.schedule.warmup
     if warmup is not None:
         return warmup, rate
@@ -387,7 +389,7 @@ def warmup_of(config: Resolved, paper: PaperDefaults, steps: int) -> tuple[float
 
 
 def validation_of(config: Resolved, steps: int, facts: RunFacts) -> tuple[int, int]:
-    """Steps between two validations, and samples of each."""
+    """Returns the steps between two validations, and the samples of each."""
     every, samples = config.validation.every, config.validation.samples
     if facts.of_examples:  # every epoch, and all of it: examples are few
         every = every or max(1, facts.samples // config.batch.size)
