@@ -78,7 +78,7 @@ def word_embedding(model: Any) -> nn.Module:
         if isinstance(embedding, nn.Module):
             return embedding
     raise ConfigError(
-        f"{type(model).__name__} has no word embedding that could be perturbed; leave [robust] out"
+        f"{type(model).__name__} has no embedding of words to perturb; leave [robust] out"
     )
 
 

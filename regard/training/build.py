@@ -151,7 +151,7 @@ def check_tokenizer(recipe: Recipe, corpus: Any) -> None:
     theirs, ours = tokenizer.fast.get_vocab(), corpus.tokenizer.ready.get_vocab()
     if theirs != ours:
         raise RegardError(
-            f"{recipe.data} was not prepared with the tokenizer of {recipe.model}; "
+            f"{recipe.data} was prepared with another tokenizer, not that of {recipe.model}; "
             f"prepare it again with --tokenizer {recipe.model}"
         )
 

@@ -305,7 +305,8 @@ def read_marker(path: Path) -> dict[str, Any]:
         raise StorageError(f"{file} is no marker of a checkpoint") from None
     if marker.get("format") != FORMAT:
         raise StorageError(
-            f"{file} has format {marker.get('format')!r}; this version reads format {FORMAT}"
+            f"{file} has format {marker.get('format')!r}; this is {FORMAT}, so use the version "
+            "that wrote it"
         )
     if not right:
         raise StorageError(f"{file} contradicts itself or its directory")

@@ -169,13 +169,14 @@ def load_state(optimizer: Optimizer, model: nn.Module, tensors: dict[str, Tensor
         if values.keys() != state.keys():
             raise FormatError(
                 f"the optimizer's state of {name} holds {', '.join(sorted(values))}; this one "
-                f"expects {', '.join(sorted(state)) or 'none'}; resume with the same optimizer"
+                f"expects {', '.join(sorted(state)) or 'none'}: another optimizer wrote it, so "
+                "resume with that one"
             )
         for key, value in values.items():
             put(state[key], value, f"{name}/{key}")
     if by_name:
         raise FormatError(
-            f"the optimizer's state has {next(iter(by_name))!r}, but the model does not; resume "
+            f"the optimizer's state has {next(iter(by_name))!r}, but the model has not; resume "
             "with the same model"
         )
 
@@ -269,7 +270,7 @@ def freeze(config: Resolved, model: nn.Module) -> None:
             weight.requires_grad_(False)
     elif len(frozen) == len(list(model.parameters())):
         raise ConfigError(
-            f"all {len(layers_of(model))} layers are frozen, and no weight above them could learn; "
+            f"nothing stands above the {len(layers_of(model))} frozen layers that could learn; "
             f"choose optimizer.freeze_layers below {len(layers_of(model))}"
         )
 

@@ -48,9 +48,9 @@ from regard.training.schedule import BY_WIDTH, schedule
 from regard.training.train_module import DTYPES, TrainModule, checkpoint_blocks
 
 WORTH_COMPILING = 15 * 60.0  # seconds; a shorter run cannot repay a minute of compiling
-LONG = 20.0  # seconds of a step; one wants to know before waiting for a few
-SHORT = 50  # steps of a run that is over before it is measured
-REHEARSAL = 0.02  # of a budget in minutes goes into measuring a step
+LONG = 20.0  # seconds; the user is warned of longer steps before a few are measured
+SHORT = 50  # steps; a shorter run is over before it could be measured
+REHEARSAL = 0.02  # the share of a budget in minutes for measuring a step
 
 Note = Callable[[str], None]
 
@@ -73,7 +73,7 @@ def prepare(
     device: torch.device,
     note: Note,
     *,
-    resumed: bool = False,  # the recipe is that of a run to go on with
+    resumed: bool = False,  # whether the recipe is that of a run to resume
     data: TextData | None = None,
     patience: float = math.inf,  # seconds; a step that takes longer is estimated, not measured
 ) -> TrainingPlan:

@@ -64,9 +64,9 @@ class RDrop:
         if not objective.comparable:
             able = [name for name in OBJECTIVES if find(name).comparable]
             raise ConfigError(
-                f"robust.rdrop compares the predictions of two passes, but {objective.name!r} has "
-                f"none that can be compared; choose one of {', '.join(able)}, or a task with "
-                "labels or positions, or set robust.rdrop to 0"
+                f"robust.rdrop compares the predictions of two passes, but it does not know what "
+                f"{objective.name!r} says; choose one of {', '.join(able)}, or a task with labels "
+                "or positions, or set robust.rdrop to 0"
             )
         self.inner, self.calls = objective, calls
         self.length, self.recurrent = objective.length, objective.recurrent

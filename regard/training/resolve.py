@@ -30,17 +30,17 @@ from regard.training.recipe import (
 )
 from regard.training.schedule import BY_WIDTH, DECAY
 
-LENGTH = 256  # tokens of a sample, unless the recipe says so
-STEP = 4096  # tokens of a step, unless the recipe says so
-ADAMS = ("adam", "adamw", "bert-adam")  # their settings are those of Muon's vectors too
+LENGTH = 256  # the default number of tokens of a sample
+STEP = 4096  # the default number of tokens of a step
+ADAMS = ("adam", "adamw", "bert-adam")  # their settings also hold for Muon's vectors
 DEFAULT_MINUTES = 10.0
-HIGHEST = 4.0  # a narrow model's rate is at most so many times the paper's
-WARMUP = 0.1  # of a run too short for the paper's warm-up
-LEAST_WARMUP = 0.02  # where a paper gives a share of very many steps
-VALIDATIONS = 20  # in a run
-CHECKING = 0.1  # of the time of a run may go into validations on the way
-LEAST_JUDGED = 32  # samples of a validation on the way; fewer are no judge of a model
-ALL = 2**31  # samples of a validation
+HIGHEST = 4.0  # a narrow model's learning rate is at most this factor times the paper's
+WARMUP = 0.1  # the warm-up's share of a run that is too short for the paper's warm-up
+LEAST_WARMUP = 0.02  # the least share, for papers whose warm-up is a share of very many steps
+VALIDATIONS = 20  # the number of validations in a run
+CHECKING = 0.1  # the share of a run's time for validations during training
+LEAST_JUDGED = 32  # the least samples of a validation; fewer say too little about a model
+ALL = 2**31  # more samples than any validation set has
 BUDGETS = ("steps", "tokens", "minutes", "epochs", "flops")
 # What each adversary has, and its own choice. FreeLB's is that of its authors' code for MNLI, and
 # the others move as far. Code that moves the weights has ε 1 and steps of 0.3 for the words of a
@@ -55,8 +55,8 @@ OF_ADVERSARIES = ("adv_radius", "adv_lr", "adv_steps", "adv_init")
 
 @dataclass(frozen=True)
 class DataFacts:
-    objective: str  # what is learned from such data, where the recipe leaves it open
-    options: Table = field(default_factory=dict)  # of the objective, which the data decides
+    objective: str  # the default objective for this kind of data
+    options: Table = field(default_factory=dict)  # options of the objective that the data decides
 
 
 @dataclass(frozen=True)
@@ -83,17 +83,17 @@ class MachineFacts:
 @dataclass(frozen=True)
 class ModelFacts:
     width: int
-    pretrained: bool = False  # is it read from a directory?
-    context: int | None = None  # positions that a pretrained model has learned
+    pretrained: bool = False  # whether it is read from a directory
+    context: int | None = None  # the number of positions that a pretrained model has learned
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    samples: int  # of an epoch
-    mean_len: float  # tokens of a sample
+    samples: int  # the samples of an epoch
+    mean_len: float  # the mean number of tokens of a sample
     layers: int
-    flops: float  # of a step
-    of_examples: bool = False  # labeled ones: they are few
+    flops: float  # the FLOPs of a step
+    of_examples: bool = False  # whether samples are labeled examples, which are few
 
 
 def resolve(

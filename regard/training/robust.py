@@ -20,14 +20,14 @@ SUBLAYERS = ("attention", "cross", "feed_forward")
 def check_model(chosen: Robust, model: Any) -> None:
     if chosen.drop_path and not blocks(model):
         raise ConfigError(
-            f"robust.drop_path drops layers, but {type(model).__name__} has none that can be "
-            "dropped; set it to 0"
+            f"robust.drop_path drops layers, but {type(model).__name__} has none that it could do "
+            "without; set it to 0"
         )
     gates = model.extensions.get("gates", {}).get("kind", ADDS)
     if chosen.drop_path and gates != ADDS:
         raise ConfigError(
-            f"robust.drop_path needs layers that only add to their input, but {gates} gates also "
-            f"scale it; choose extensions.gates.kind={ADDS}, or set robust.drop_path to 0"
+            f"robust.drop_path drops what a layer adds, but with {gates} gates it also takes away; "
+            f"choose extensions.gates.kind={ADDS}, or set robust.drop_path to 0"
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from regard.core.errors import ConfigError, UnknownName
 
 Rate = Callable[[int], float]
-DECAY = 0.5  # of a run with the schedule "wsd" the rate falls
+DECAY = 0.5  # the share of a run in which the rate of "wsd" falls
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ScheduleTimes:
     until: int  # where the decay ends
     width: int | None
     power: float
-    decay: int  # of "wsd": the steps in which the rate falls
+    decay: int  # for "wsd": the steps in which the rate falls
 
     def rising(self, t: int) -> float:
         return t / self.warmup
@@ -102,21 +102,21 @@ SCHEDULES: dict[str, Callable[[ScheduleTimes, int], float]] = {
     "constant": constant,
     "wsd": wsd,
 }
-BY_WIDTH = {"noam", "t2t"}  # `lr` is a factor there, and the highest rate elsewhere
-FALLING = {"linear", "bert", "polynomial", "cosine", "wsd"}  # may stop at a floor
+BY_WIDTH = {"noam", "t2t"}  # here `lr` is a factor; elsewhere it is the highest rate
+FALLING = {"linear", "bert", "polynomial", "cosine", "wsd"}  # these can have a min_lr_ratio
 
 
 def schedule(
     name: str,
     *,
     lr: float,
-    warmup: int | float,  # steps, or a share of all if below 1
+    warmup: int | float,  # steps, or a share of all steps if below 1
     steps: int,
     width: int | None = None,
-    min_lr_ratio: float = 0.0,  # share of the rate that stays at the end
-    power: float = 1.0,  # of "polynomial"
-    until: int | float | None = None,  # where the decay ends, in steps or as a share; at the end
-    decay: int | float = DECAY,  # of "wsd": how long it takes, in steps or as a share
+    min_lr_ratio: float = 0.0,  # the share of the rate that is left at the end
+    power: float = 1.0,  # for "polynomial"
+    until: int | float | None = None,  # where the decay ends, in steps or as a share; None: T
+    decay: int | float = DECAY,  # for "wsd": how long the rate falls, in steps or as a share
 ) -> Rate:
     """Returns the learning rate as a function of the step t = 1, 2, …
 
