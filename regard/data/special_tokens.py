@@ -56,8 +56,7 @@ def configuration(kind: str, count: int) -> dict[str, Any]:
 
 
 def completed(tokenizer: Tokenizer, special: Special) -> Tokenizer:
-    """Returns the tokenizer with the two files that AutoTokenizer needs, if it has only older ones.
-    """
+    """Returns the tokenizer with the two files AutoTokenizer needs, if it has only older ones."""
     fast = tokenizer.ready
     if tokenizer.target_side is not None:  # no tokenizer.json can express two languages
         return tokenizer
