@@ -1,9 +1,9 @@
-"""Many sentences encoded as one text and found again in it: short texts cost more than their share.
+"""Encodes many sentences as one text and splits the ids again, since each call has a fixed cost.
 
-Only for byte-level tokenizers with GPT-2's rule of cutting (ours and its own). That rule cuts where
-white space begins, and where a mark meets a letter or a number; it never looks back. So at such a
-place two sentences have the same ids together as one after the other, and the bytes that a token
-stands for say where one ends.
+This works only for byte-level tokenizers with GPT-2's split rule (ours and its own). That rule
+splits where white space begins, and where a punctuation mark meets a letter or a number; it never
+looks back. So at such a place two sentences have the same ids together as one after the other, and
+the number of bytes of each token says where a sentence ends.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from regard.data.sentences import FULL, STOP
 from regard.data.vocabulary import byte_level
 
 LONGEST = 4096  # characters of a joined text
-MARKS = frozenset(STOP + FULL + '"”’»)]」』）】》〉')  # not ', which may begin a contraction
-SPACES = frozenset(" \n\r\t")  # of which nobody doubts that they are
-NEVER = 2**40  # bytes of a token that text cannot give
+MARKS = frozenset(STOP + FULL + '"”’»)]」』）】》〉')  # without ', which may begin a contraction
+SPACES = frozenset(" \n\r\t")  # white space for every library
+NEVER = 2**40  # the width in bytes of a token that no text contains
 
 
 class Joiner:
     def __init__(self, vocabulary: dict[str, int]) -> None:
         self.width = np.full(max(vocabulary.values()) + 1, NEVER)
         for token, i in vocabulary.items():
-            self.width[i] = len(token)  # a letter a byte
+            self.width[i] = len(token)  # in a byte-level vocabulary a letter stands for a byte
 
     @classmethod
     def of(cls, fast: Fast) -> Joiner | None:
-        """None if this tokenizer cuts otherwise."""
+        """Returns a Joiner, or None if this tokenizer splits text by another rule."""
         known: dict[str, Any] = json.loads(fast.to_str())
         ours = json.loads(byte_level(models.BPE(), lower=False).to_str())["pre_tokenizer"]
         rule = known["pre_tokenizer"] or {}
@@ -51,7 +51,7 @@ class Joiner:
         return cls(fast.get_vocab(with_added_tokens=False)) if fits else None
 
     def join(self, sentences: list[str]) -> list[str]:
-        """Fewer and longer texts of the same ids."""
+        """Returns fewer and longer texts that have the same ids."""
         joined: list[str] = []
         group: list[str] = []
         length, last = 0, ""
@@ -71,7 +71,7 @@ class Joiner:
         return joined
 
     def lengths(self, ids: np.ndarray, sentences: list[str]) -> np.ndarray | None:
-        """How many tokens each sentence has; None if one ends inside a token."""
+        """Returns the number of tokens of each sentence, or None if one ends inside a token."""
         ends = np.cumsum(self.width[ids])
         wanted = np.cumsum([size(text) for text in sentences])
         counts = np.searchsorted(ends, wanted, "right")

@@ -1,4 +1,4 @@
-"""Samples of similar length in one step, so that little of a batch is padding."""
+"""Puts samples of similar length into one step, so that a batch holds little padding."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ POOL = 64  # steps whose samples are sorted by length together
 
 
 def by_length(sizes: np.ndarray, batch: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of an epoch: shuffled, then POOL steps at a time are sorted by size, then the
-    steps are shuffled. An epoch may begin in the middle of a step.
-    """
+    """Returns the order of an epoch: the samples are shuffled, then sorted by size within POOL
+    steps, then the steps are shuffled. An epoch may begin in the middle of a step."""
     count = len(sizes)
     begun = min(-epoch * count % batch, count)
     mixed = permutation(count, seed, "order", epoch)
@@ -30,7 +29,7 @@ def by_length(sizes: np.ndarray, batch: int, seed: int, epoch: int) -> np.ndarra
 
 
 class Ragged:
-    """Rows of different lengths in one piece of memory."""
+    """Rows of different lengths, stored one after the other in one array."""
 
     def __init__(self, rows: Rows, dtype: type = np.int32) -> None:
         self.sizes = np.array([len(row) for row in rows], np.int64)
@@ -49,9 +48,8 @@ class Ragged:
 def padded(
     rows: list[np.ndarray], fill: int, *, left: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(rows [B, T] in 64 bits, which of it is real [B, T]), as wide as the longest: to the next
-    multiple of 8 would be a tenth more where texts are short.
-    """
+    """Pads rows to the longest one and returns (rows [B, T] as int64, attention mask [B, T]).
+    Padding to the next multiple of 8 would add a tenth more tokens where texts are short."""
     width = max(len(row) for row in rows)
     table = np.full((len(rows), width), fill, np.int64)
     attention_mask = np.zeros((len(rows), width), np.bool_)

@@ -1,7 +1,7 @@
-"""`builtin:python-docs`: the English reference text inside every CPython, about 2.3 MB.
+"""`builtin:python-docs`: the English reference text that comes with every CPython, about 2.3 MB.
 
-The topics of `help()`, one document each, and the docstrings of the standard library, one document
-a module. No module is imported for it: the sources are only parsed.
+It holds the topics of `help()`, one document each, and the docstrings of the standard library, one
+document per module. The modules are not imported; their source is only parsed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @cache
 def python_docs() -> tuple[str, ...]:
-    """The documents, always in the same order."""
+    """Returns the documents, always in the same order."""
     documents = [*topics(), *modules(Path(sysconfig.get_path("stdlib")))]
     if not documents:
-        raise InputError(f"this Python carries no documentation, so no {NAME}; give a file")
+        raise InputError(f"this Python has no documentation, so there is no {NAME}; give a file")
     return tuple(documents)
 
 
@@ -38,7 +38,7 @@ def topics() -> Iterator[str]:
     seen = set()
     for _, text in sorted(found.items()):
         text = text.strip()
-        if text and text not in seen:  # several names may stand for one text
+        if text and text not in seen:  # several topics may share one text
             seen.add(text)
             yield text
 
@@ -57,9 +57,9 @@ def modules(library: Path) -> Iterator[str]:
 
 
 def docstrings(file: Path) -> Iterator[str]:
-    """In the order of the source."""
+    """Yields the docstrings of a file in the order of the source."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # about escapes in old sources
+        with warnings.catch_warnings(action="ignore"):  # warnings about escapes in old sources
             tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # templates with another syntax
         return

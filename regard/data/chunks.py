@@ -1,8 +1,9 @@
-"""Long documents cut into short ones, each closed by the end token.
+"""Cuts long documents into chunks, each closed by the end token.
 
-`fixed`: one after the other. `overlapping`: each begins with the last tokens of the one before.
-`sentences`: at the last sentence boundary that fits. A document's bytes are shared out over its
-chunks by tokens; a token that is repeated brings none, so bytes are never counted twice.
+`fixed` puts chunks one after the other. `overlapping` begins each chunk with the last tokens of the
+chunk before. `sentences` cuts at the last sentence boundary that fits. A document's bytes are
+distributed over its chunks by tokens; a repeated token brings none, so bytes are never counted
+twice.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from regard.core.options import Option
 
 KINDS = ("none", "fixed", "overlapping", "sentences")
 
-Part = tuple[np.ndarray, int]  # tokens of one sentence, bytes of text they stand for
+Part = tuple[np.ndarray, int]  # the tokens of one sentence, and the bytes of its text
 Chunk = tuple[list[np.ndarray], int]
 
 
@@ -26,12 +27,12 @@ Chunk = tuple[list[np.ndarray], int]
 class Chunking:
     kind: Annotated[
         Literal["none", "fixed", "overlapping", "sentences"],
-        Option("How long documents are cut.", "--chunk"),
+        Option("How long documents are cut into chunks.", "--chunk"),
     ] = "none"
     length: Annotated[
-        int, Option("Tokens of a chunk, the end token included.", "--chunk-length", "N")
+        int, Option("The tokens of a chunk, with its end token.", "--chunk-length", "N")
     ] = 512
-    overlap: Annotated[int, Option("Tokens that overlapping chunks share.", metavar="N")] = 64
+    overlap: Annotated[int, Option("The tokens that two chunks share.", metavar="N")] = 64
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -47,14 +48,14 @@ class Chunking:
 
 @dataclass
 class Chunker:
-    """Cuts the documents of one split, which come sentence by sentence."""
+    """Cuts the documents of one split, which arrive sentence by sentence."""
 
     chunking: Chunking
     end: int
-    repeated: int = 0  # tokens that stand in two chunks
+    repeated: int = 0  # tokens that are in two chunks
     parts: list[Part] = field(default_factory=list)
-    count: int = 0  # tokens of the parts
-    old: int = 0  # of these, repeated ones
+    count: int = 0  # tokens in `parts`
+    old: int = 0  # how many of these tokens are repeated ones
 
     @property
     def room(self) -> int:
@@ -74,7 +75,7 @@ class Chunker:
             self.parts, self.count, self.old = [], 0, 0
 
     def first(self) -> Chunk:
-        """As many tokens as fit; what follows them stays."""
+        """Returns a chunk of as many tokens as fit; the tokens after them stay in `parts`."""
         rest, self.parts = self.parts, []
         self.count = 0
         while rest and self.count < self.room:

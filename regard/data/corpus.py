@@ -1,9 +1,9 @@
-"""Prepared text: token ids in memory-mapped shards, with the places where documents, sentences end.
+"""Prepared text: token ids in memory-mapped shards, and the ends of documents and sentences.
 
 A data directory holds, for each split, `<split>-00000.tokens` and so on (ids of 16 or 32 bits,
 little-endian, one document after the other, each closed by the end token), the boundaries of
-documents and of sentences (64-bit numbers of tokens, beginning with 0), and the bytes of text of
-each document; beside them the tokenizer, and `data.json`, written last.
+documents and of sentences (64-bit token positions, beginning with 0), and the number of bytes of
+text of each document. The tokenizer stands beside them, and `data.json`, which is written last.
 
 Pairs (a source and its target) are documents of exactly two sentences.
 """
@@ -26,14 +26,14 @@ from regard.data.tokenizer import Tokenizer
 
 FORMAT = 1
 MARKER = "data.json"
-SHARD = 2**27  # tokens
+SHARD = 2**27  # tokens in a shard
 SPLITS = ("train", "valid", "test")
 ROLES = ("end", "pad", "unknown", "start", "cls", "sep", "mask")
 
 
 @dataclass
 class Special:
-    """Ids with a meaning; None where the tokenizer has no such token."""
+    """The ids of the special tokens; None if the tokenizer has no such token."""
 
     end: int  # closes every document
     pad: int | None = None
@@ -45,17 +45,17 @@ class Special:
     sentinels: list[int] = field(default_factory=list)  # T5's <extra_id_0>, <extra_id_1>, …
 
     def need(self, role: str) -> int:
-        """The id of a role that an objective cannot do without."""
+        """Returns the id of a special token that the caller cannot do without."""
         token = getattr(self, role)
         if token is None:
             raise FormatError(
                 f"the tokenizer of this data has no token for {role!r}; prepare the text with a "
-                "tokenizer that has one ('regard prepare' trains such)"
+                "tokenizer that has one (those that 'regard prepare' trains do)"
             )
         return int(token)
 
     def ids(self) -> list[int]:
-        """All of them, in order."""
+        """Returns the ids of all special tokens in ascending order."""
         named = [getattr(self, role) for role in ROLES]
         return sorted({i for i in [*named, *self.sentinels] if i is not None})
 
@@ -68,7 +68,7 @@ class CorpusWriter:
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.shards: list[int] = []
         self.tokens = self.documents = self.sentences = self.bytes = 0
-        self.inside = False  # a document goes on with the next `extend`
+        self.inside = False  # whether the document continues with the next `extend`
         self.out: BinaryIO | None = None
         self.lists = {
             name: (directory / f"{split}.{name}").open("wb")
@@ -78,7 +78,8 @@ class CorpusWriter:
             self.lists[name].write(bytes(8))
 
     def add(self, sentences: Iterable[Sequence[int] | np.ndarray], size: int) -> None:
-        """One document: the ids of its sentences (the last ends with the end token), its bytes."""
+        """Appends one document: the ids of its sentences (the last ends with the end token), its
+        bytes."""
         rows = [np.asarray(sentence, self.dtype) for sentence in sentences]
         closing = np.zeros(len(rows), bool)
         closing[-1] = True
@@ -87,10 +88,10 @@ class CorpusWriter:
     def extend(
         self, ids: np.ndarray, lengths: np.ndarray, closing: np.ndarray, sizes: Sequence[int]
     ) -> None:
-        """Many sentences at once, the ids of all of them in a row.
+        """Appends many sentences at once; `ids` holds the ids of all of them in a row.
 
-        `closing` marks those that end a document, whose bytes are in `sizes`; a document may go on
-        with the next call.
+        `closing` marks the sentences that end a document, whose bytes are in `sizes`; a document
+        may continue with the next call.
         """
         if self.out is None or (self.shards[-1] >= SHARD and not self.inside):
             self.next_shard()
@@ -116,7 +117,7 @@ class CorpusWriter:
         self.shards.append(0)
 
     def close(self) -> dict[str, Any]:
-        """Flushes everything to the disk; what data.json says of this split."""
+        """Flushes everything to disk and returns the facts of this split for data.json."""
         if self.out is None:
             self.next_shard()
         assert self.out is not None
@@ -138,12 +139,12 @@ def finish(file: BinaryIO) -> None:
 
 
 def write_marker(directory: Path, facts: dict[str, Any]) -> None:
-    """data.json, last of all and in one move: a directory without it is not finished."""
+    """Writes data.json last and atomically: a directory without it is not finished."""
     write_json(directory / MARKER, {"format": FORMAT, **facts}, flush=True)
 
 
 class Corpus:
-    """One split of a data directory, read where it lies.
+    """One split of a data directory, memory-mapped.
 
     >>> corpus = Corpus.open("data", "train")
     >>> corpus.read(0, 512)  # int64 ids
@@ -182,11 +183,11 @@ class Corpus:
         return tokenizer
 
     def __len__(self) -> int:
-        """How many tokens."""
+        """Returns the number of tokens."""
         return self.starts[-1]
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """The ids from start to stop, as 64-bit numbers."""
+        """Returns the ids from start to stop as int64."""
         start, stop = max(0, start), min(stop, len(self))
         parts = []
         while start < stop:
@@ -197,17 +198,18 @@ class Corpus:
         return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
 
     def document(self, index: int) -> np.ndarray:
-        """The ids of one document, the end token included."""
+        """Returns the ids of one document, with its end token."""
         return self.read(int(self.documents[index]), int(self.documents[index + 1]))
 
     def sentences_of(self, index: int) -> np.ndarray:
-        """The boundaries of a document's sentences: from its first token to behind its last."""
+        """Returns the boundaries of a document's sentences, from its first token to behind its
+        last."""
         first, last = np.searchsorted(self.sentences, self.documents[index : index + 2])
         return np.asarray(self.sentences[first : last + 1])
 
 
 def mapped(file: Path, dtype: Any, count: int) -> np.ndarray:
-    """A file as an array, without reading it."""
+    """Returns a file as a memory-mapped array."""
     expected = count * np.dtype(dtype).itemsize
     size = file.stat().st_size if file.is_file() else -1
     if size != expected:
@@ -222,17 +224,22 @@ def read_marker(directory: Path) -> dict[str, Any]:
     file = directory / MARKER
     if directory.is_file():
         raise FormatError(
-            f"{directory} is a file, and no prepared text; first: regard prepare {directory} --out "
-            "DATA, then give DATA"
+            f"{directory} is a file, not a directory of prepared text; first run: regard prepare "
+            f"{directory} --out DATA, then give DATA"
         )
     facts = read_json(file, error=FormatError, advice="prepare the text again")
     if facts is None:
         raise FormatError(
-            f"{directory} has no {MARKER}, so it is no prepared text (or was not finished); "
+            f"{directory} has no {MARKER}, so it is not prepared text (or it is not finished); "
             f"make it with 'regard prepare SOURCE --out {directory}'"
         )
     if facts.get("format") != FORMAT:
-        raise FormatError(f"{file} is of format {facts.get('format')}; this version reads {FORMAT}")
+        raise FormatError(
+            f"{file} has format {facts.get('format')}, but this version reads format {FORMAT}; "
+            "prepare the text again"
+        )
     if "vocab_size" not in facts:
-        raise FormatError(f"{file} names no vocab_size, as older ones do; prepare the text again")
+        raise FormatError(
+            f"{file} has no vocab_size: an older version made it; prepare the text again"
+        )
     return facts

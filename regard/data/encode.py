@@ -1,4 +1,4 @@
-"""Sentences to token ids, in batches, into the writers of the splits."""
+"""Encodes sentences to token ids in batches and hands them to the writers of the splits."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from regard.data.chunks import Chunker, Chunking
 from regard.data.corpus import SPLITS, CorpusWriter, Special
 from regard.data.sample import size
 
-BATCH = 2**20  # bytes of text
+BATCH = 2**20  # bytes of text in a batch
 
 
 @dataclass
 class Batch:
-    """Sentences that are encoded together."""
+    """A batch of sentences that are encoded together."""
 
     texts: list[str] = field(default_factory=list)
     splits: list[int] = field(default_factory=list)
-    ended: list[bool] = field(default_factory=list)  # gets the end token
-    closing: list[bool] = field(default_factory=list)  # is the last of its document
+    ended: list[bool] = field(default_factory=list)  # whether the sentence gets the end token
+    closing: list[bool] = field(default_factory=list)  # whether it is the last of its document
     sizes: list[list[int]] = field(default_factory=lambda: [[] for _ in SPLITS])
     bytes: int = 0
 
 
 class DocumentEncoder:
-    """Takes documents sentence by sentence; sentence boundaries are exact token boundaries.
+    """Encodes documents that arrive sentence by sentence; sentence ends are exact token boundaries.
 
-    A special token that the text happens to spell is text: only the program places special ones.
-    The library encodes one batch (on all cores) while the next is read and the last is written.
+    A special token that the text happens to spell is text: only the program adds special tokens.
+    The library encodes one batch (on all cores) while the next one is read and the previous one is
+    written.
     """
 
     def __init__(
@@ -64,9 +65,8 @@ class DocumentEncoder:
     def add(
         self, sentences: list[str], split: int, length: int, *, closes: bool, pair: bool = False
     ) -> None:
-        """Takes the next sentences of a document and their bytes. Both sentences of a pair get the
-        end token, of a document only the last.
-        """
+        """Adds the next sentences of a document and their bytes. Both sentences of a pair get the
+        end token; in a document only the last sentence does."""
         if closes and not sentences:
             sentences = [""]
         batch, last = self.batch, [False] * len(sentences)
@@ -84,7 +84,7 @@ class DocumentEncoder:
             self.flush()
 
     def flush(self) -> None:
-        """Hands the batch on, then writes the one before it."""
+        """Starts to encode the current batch, then writes the batch before it."""
         batch, self.batch = self.batch, Batch()
         before = self.running
         texts = batch.texts if self.joiner is None else self.joiner.join(batch.texts)
@@ -117,7 +117,7 @@ class DocumentEncoder:
             self.write_documents(batch, ids, lengths)
 
     def flat(self, encodings: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns all ids in a row, and how many each text has."""
+        """Returns all ids in a row, and the number of ids of each text."""
         lists = [encoding.ids for encoding in encodings]
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
         return np.fromiter(chain.from_iterable(lists), self.dtype, int(lengths.sum())), lengths
@@ -146,7 +146,7 @@ class DocumentEncoder:
                 self.writers[split].add(sentences, bytes_)
 
     def close(self) -> dict[str, dict[str, Any]]:
-        """Writes the rest; returns what data.json says of each split."""
+        """Writes the remaining batches and returns the facts of each split for data.json."""
         if self.batch.texts:
             self.flush()
         if self.running is not None:

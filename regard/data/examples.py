@@ -1,7 +1,7 @@
-"""What labeled data holds: an example of each kind.
+"""The kinds of labeled examples.
 
-An example knows what it holds: its texts, its labels, its right answer. What a task makes of it is
-said in `regard.tasks`, one file a task; a task may bring a kind of example of its own.
+An example knows its texts, its labels and its gold answer. `regard.tasks` (one file per task) says
+what a task does with it; a task may define its own kind of example.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ SPACE = re.compile(r"\s+")
 
 
 def fingerprint(text: str) -> bytes:
-    """The same for texts that differ in white space alone."""
+    """Returns a hash that is equal for texts that differ only in white space."""
     plain = SPACE.sub(" ", text).strip()
     return hashlib.blake2b(plain.encode("utf-8", "replace"), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What every kind of example can be asked. A kind says at least its `parts`, and either the
-    field of its right answer or its `gold`.
-    """
+    """The interface of every kind of example. A subclass defines at least its `parts`, and either
+    the field of its gold answer or `gold` itself."""
 
-    answer_field: ClassVar[str] = ""  # holds the right answer; None where it is not known
+    answer_field: ClassVar[str] = ""  # the field of the gold answer, which is None if unknown
 
     if TYPE_CHECKING:  # the last two fields of every kind
 
@@ -40,12 +39,12 @@ class Example:
 
     @property
     def gold(self) -> Any:
-        """The right answer, as the metrics want it."""
+        """The gold answer, in the form the metrics expect."""
         return getattr(self, self.answer_field)
 
     @property
     def labeled(self) -> bool:
-        """Is the right answer known?"""
+        """Whether the gold answer is known."""
         return self.gold is not None
 
     def without_gold(self) -> Self:
@@ -55,53 +54,53 @@ class Example:
         return replace(self, id=name)  # type: ignore[call-arg]
 
     def labels(self) -> list[str]:
-        """The classes or tags that it shows."""
+        """Returns the classes or tags that the example has."""
         return []
 
     def parts(self) -> Iterator[tuple[str, str]]:
-        """The texts by what they are."""
+        """Yields the example's texts as (role, text)."""
         raise NotImplementedError
 
     def inputs(self) -> Iterator[tuple[str, str | None]]:
-        """What a model is given at once: a text, or two."""
+        """Yields each input of the model: one text, or a pair of texts."""
         first, *rest = (text for _, text in self.parts())
         yield first, rest[0] if rest else None
 
     def leaks(self) -> Iterator[tuple[str, str]]:
-        """What must not be in both files: the input as a whole."""
+        """Yields the texts that must not be in both splits; by default the whole input."""
         yield "text", "\0".join(text for _, text in self.parts())
 
     def group(self) -> str:
-        """Examples of one group stay together where data are divided."""
+        """Returns the example's group; examples of one group stay in the same split."""
         return "\0".join(text for _, text in self.leaks())
 
     def stratum(self) -> str:
-        """What should be spread evenly where data are divided."""
+        """Returns the value that a split of the data should spread evenly (stratification)."""
         return next(iter(self.labels()), "")
 
     def asked(self) -> str:
-        """All but the answer: the same for two examples that ask the same."""
+        """Returns all texts but the answer; equal for two examples that ask the same question."""
         return "\0".join(text for part, text in self.parts() if part != "target")
 
     def texts(self) -> list[str]:
-        """What is read, not what is to be answered or chosen."""
+        """Returns the texts that are read, without targets and choices."""
         hidden = ("target", "choice")
         return [text for part, text in self.parts() if part not in hidden and text.strip()]
 
     def record(self) -> Iterator[tuple[str, Any]]:
-        """The values by their roles, as a file of records holds them."""
+        """Yields (role, value) pairs as a file of records holds them."""
         yield from self.parts()
         if self.answer_field and self.labeled:
             yield self.answer_field, self.gold
 
     def shown(self) -> Any:
-        """What a page shows of it, beside the right answer."""
+        """Returns what a page shows of the example beside its gold answer."""
         parts = dict(self.parts())
         return parts if len(parts) > 1 else next(iter(parts.values()))
 
 
 class AnswerSpan(NamedTuple):
-    """Some characters of a passage; `start` counts characters from 0."""
+    """An answer inside a passage; `start` is the index of its first character, counted from 0."""
 
     text: str
     start: int
@@ -109,7 +108,7 @@ class AnswerSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabeledExample(Example):
-    """A text or two with a class (a name) or a score (a number); None: without label."""
+    """One or two texts with a class (a name) or a score (a number); None if there is no label."""
 
     answer_field: ClassVar[str] = "label"
     text: str
@@ -129,7 +128,7 @@ class LabeledExample(Example):
 
 @dataclass(frozen=True, slots=True)
 class TaggedExample(Example):
-    """The words of a sentence and a tag for each."""
+    """The words of a sentence and one tag for each word."""
 
     answer_field: ClassVar[str] = "tags"
     words: tuple[str, ...]
@@ -145,7 +144,7 @@ class TaggedExample(Example):
         return list(self.tags or ())
 
     def stratum(self) -> str:
-        """Which kinds of entities a sentence holds."""
+        """Returns the kinds of entities in the sentence."""
         from regard.data.tags import kinds_of
 
         return " ".join(sorted(kinds_of(self.tags or ())))
@@ -164,7 +163,8 @@ class TaggedExample(Example):
 
 @dataclass(frozen=True, slots=True)
 class Question(Example):
-    """`impossible`: the passage does not answer it. No answers otherwise: they are not known."""
+    """A question about a passage. `impossible` says that the passage does not answer it; otherwise,
+    an empty `answers` means that the answers are not known."""
 
     question: str
     passage: str
@@ -175,7 +175,7 @@ class Question(Example):
 
     @property
     def gold(self) -> list[str]:
-        """Empty where the passage does not answer it."""
+        """The texts of the accepted answers; empty if the passage does not answer the question."""
         return list(dict.fromkeys(answer.text for answer in self.answers))
 
     @property
@@ -206,7 +206,8 @@ class Question(Example):
 
 @dataclass(frozen=True, slots=True)
 class MultipleChoice(Example):
-    """`asks` is what is asked of the premise, such as cause or effect; `label` counts from 0."""
+    """A premise with several choices. `asks` is the question about the premise, such as cause or
+    effect; `label` is the index of the right choice, counted from 0."""
 
     answer_field: ClassVar[str] = "label"
     premise: str
@@ -235,7 +236,7 @@ class MultipleChoice(Example):
         if self.asks is not None:
             yield "asks", self.asks
         yield "choices", list(self.choices)
-        if self.label is not None:  # a number that is also a choice would be taken for the choice
+        if self.label is not None:  # a number that is also a choice would be read as that choice
             among = str(self.label) in self.choices
             yield "label", self.choices[self.label] if among else self.label
 
@@ -265,7 +266,7 @@ class TextPair(Example):
         yield from ((text, None) for _, text in self.parts())
 
     def leaks(self) -> Iterator[tuple[str, str]]:
-        """Either side."""
+        """Yields source and target: neither may be in both splits."""
         yield from ((part, f"{part}\0{text}") for part, text in self.parts())
 
     def shown(self) -> Any:
@@ -274,7 +275,7 @@ class TextPair(Example):
 
 @dataclass(frozen=True, slots=True)
 class DialogueExample(Example):
-    """Turns in their order; `roles` says who speaks, where the file does."""
+    """The turns of a dialogue in order; `roles` names the speakers if the file does."""
 
     turns: tuple[str, ...]
     roles: tuple[str, ...] | None = None
@@ -295,7 +296,7 @@ class DialogueExample(Example):
         return "\0".join(self.turns[:-1])
 
     def texts(self) -> list[str]:
-        """The turns stay together."""
+        """Returns all turns as one text."""
         return ["\n".join(self.turns)]
 
     def record(self) -> Iterator[tuple[str, Any]]:
@@ -307,8 +308,8 @@ class DialogueExample(Example):
 
 @dataclass(frozen=True, slots=True)
 class Preference(Example):
-    """The reply to a prompt that people chose, and the one they rejected; without them a prompt
-    alone. The prompt of a dialogue is the turns before the reply, with `roles` where known.
+    """A prompt with the reply that people chose and the reply they rejected; without replies it is
+    a prompt alone. The prompt of a dialogue is the turns before the reply, with `roles` if known.
     """
 
     prompt: str | tuple[str, ...] = ""
@@ -320,7 +321,7 @@ class Preference(Example):
 
     @property
     def gold(self) -> int:
-        return 0  # of the two replies the chosen one stands first
+        return 0  # the chosen reply comes first
 
     @property
     def labeled(self) -> bool:
@@ -340,7 +341,7 @@ class Preference(Example):
             yield f"{self.prompt_text}{reply or ''}", None
 
     def leaks(self) -> Iterator[tuple[str, str]]:
-        """The prompt, if there is one."""
+        """Yields the prompt if there is one, else the whole input."""
         if self.prompt:
             yield "prompt", self.prompt_text
         else:

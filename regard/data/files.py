@@ -1,4 +1,4 @@
-"""Files of text: compression, broken UTF-8, lines with numbers, and never much in memory."""
+"""Reads text files in blocks: compression, broken UTF-8, and lines with their numbers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import IO, Any
 from regard.core.errors import InputError
 from regard.data.problems import FileLine, Problems
 
-BLOCK = 2**20  # bytes
-RECORD = 2**25  # characters of the longest line or field: it is read whole
+BLOCK = 2**20  # bytes in a block
+RECORD = 2**25  # characters of the longest line or field, which is read as a whole
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 PACKED = (".gz", ".zst")
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 BROKEN = ("replace", "refuse", "skip")
-MARK = "\ufeff"  # some programs write it at the start of a UTF-8 file
+MARK = "\ufeff"  # the byte order mark, which some programs write at the start of a UTF-8 file
 REPLACED = "\ufffd"
 
 
 def needed(module: str, why: str, extra: str = "data") -> Any:
-    """An optional library, or an error that says how to get it."""
+    """Imports an optional library, or raises an error that says how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -36,7 +36,7 @@ def needed(module: str, why: str, extra: str = "data") -> Any:
 
 
 def suffix_of(path: Path) -> str:
-    """The ending that says the format, in small letters; what says the compression is left out."""
+    """Returns the suffix that names the format, in lower case; a compression suffix is ignored."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     while suffixes and suffixes[-1] in PACKED:
         suffixes.pop()
@@ -44,7 +44,7 @@ def suffix_of(path: Path) -> str:
 
 
 def opened(file: Path, name: str) -> IO[bytes]:
-    """The bytes of a file, decompressed if its first bytes say that it is compressed."""
+    """Opens a file for reading bytes; decompresses it if its first bytes say it is compressed."""
     raw = file.open("rb")
     magic = raw.read(4)
     raw.seek(0)
@@ -60,26 +60,26 @@ def opened(file: Path, name: str) -> IO[bytes]:
     if magic and suffix in PACKED:
         raw.close()
         raise InputError(
-            f"{name} is named {suffix} but is not compressed so; give the file its right name"
+            f"{name} is named {suffix} but is not compressed in that format; rename the file"
         )
     return raw
 
 
 @dataclass
 class ReadCounts:
-    """What is counted while reading."""
+    """Counters of what a reader has met."""
 
-    read: int = 0  # bytes of the files themselves, compressed as they are
-    broken: int = 0  # places where the bytes are no UTF-8
+    read: int = 0  # bytes of the files on disk, compressed or not
+    broken: int = 0  # places where the bytes are not UTF-8
     blank: int = 0  # records without text
 
 
 @dataclass
 class TextFile:
-    """A file to be read, and what happens when something in it is wrong.
+    """A file to read, and what happens when something in it is wrong.
 
-    With `problems` every problem is collected there, and broken characters are replaced. Without
-    them the first error is raised, and `broken` says what happens to broken characters.
+    With `problems`, every problem is collected there, and broken characters are replaced. Without
+    `problems`, the first error is raised, and `broken` says what happens to broken characters.
     """
 
     path: Path
@@ -96,24 +96,24 @@ class TextFile:
             raise InputError(f"{place}: {message}")
 
     def damaged(self, line: int, count: int, message: str) -> None:
-        """So many characters of a line (0: of the file) are broken."""
+        """Reports that `count` characters of a line (0: of the file) are broken."""
         self.tally.broken += count
         if self.problems is None and self.broken == "refuse":
-            advice = "mend it, or choose --broken replace or --broken skip"
+            advice = "repair it, or choose --broken replace or --broken skip"
             raise InputError(f"{FileLine(self.name, line)}: {message}; {advice}")
-        self.wrong(line, "broken-utf8", f"{message}; replaced by {REPLACED}", "warning")
+        self.wrong(line, "broken-utf8", f"{message}; it was replaced by {REPLACED}", "warning")
 
     def blocks(self) -> Iterator[bytes]:
-        """The content in blocks; refuses what is no text."""
+        """Yields the content in blocks of bytes, and refuses a binary file."""
         with opened(self.path, self.name) as stream:
-            raw = getattr(stream, "fileobj", None)  # of gzip: where the compressed file stands
+            raw = getattr(stream, "fileobj", None)  # of gzip: the compressed file below
             before, offset = self.tally.read, 0
             while True:
                 try:
                     block = stream.read(BLOCK)
                 except Exception as error:
                     if isinstance(error, DAMAGED) or type(error).__name__ == "ZstdError":
-                        message = f"{self.name} is damaged ({error}); get it anew"
+                        message = f"{self.name} is damaged ({error}); get a new copy of it"
                         raise InputError(message) from None
                     raise
                 if not block:
@@ -128,7 +128,7 @@ class TextFile:
                 yield block
 
     def texts(self) -> Iterator[str]:
-        """The decoded content in blocks; a character is never cut."""
+        """Yields the decoded content in blocks; a character is never cut."""
         rest, offset = b"", 0
         for block in self.blocks():
             block = rest + block
@@ -141,7 +141,8 @@ class TextFile:
             yield self.decoded(rest, offset=offset)
 
     def lines(self, *, ends: bool = False) -> Iterator[tuple[int, str]]:
-        """Numbers and lines, with their ends or without; broken bytes are told with their line."""
+        """Yields (number, line), with or without line ends; broken bytes are reported with their
+        line."""
         parts: list[bytes] = []
         number, length = 1, 0
         for block in self.blocks():
@@ -154,8 +155,8 @@ class TextFile:
             length += len(rest.decode(errors="ignore"))
             if length > RECORD:
                 raise InputError(
-                    f"{self.name}:{number}: the line is longer than {RECORD:,} characters; a "
-                    "record is read whole, so give one example a line, and long documents as text "
+                    f"{self.name}:{number}: the line is longer than {RECORD:,} characters; a line "
+                    "is read as a whole, so give one example per line, and long documents as text "
                     "files (--split-by file)"
                 )
         if any(parts):
@@ -167,28 +168,29 @@ class TextFile:
         return text if ends else text.removesuffix("\n").removesuffix("\r")
 
     def whole(self) -> str:
-        """The text of a file that can only be read as one."""
+        """Returns the whole text of the file, for formats that cannot be read in blocks."""
         silent = TextFile(self.path, self.name)
         text = "".join(silent.texts())
         if silent.tally.broken:
             line = text.count("\n", 0, text.index(REPLACED)) + 1
-            places = f"{silent.tally.broken:,} places from here on are no UTF-8"
+            places = f"{silent.tally.broken:,} places from here on are not UTF-8"
             self.damaged(line, silent.tally.broken, places)
         return text
 
     def decoded(self, data: bytes, line: int = 0, offset: int = 0) -> str:
-        """`offset`: where the data stands in the file, if no line is known."""
+        """Decodes bytes; `offset` is their position in the file, used if the line is unknown."""
         try:
             return data.decode()
         except UnicodeDecodeError as error:
             text = data.decode(errors="replace")
             count = text.count(REPLACED) - data.count(REPLACED.encode())
             byte = f"{error.start + 1} of the line" if line else f"{offset + error.start:,}"
-            self.damaged(line, count, f"byte {byte} is no UTF-8 ({error.reason})")
+            self.damaged(line, count, f"byte {byte} is not UTF-8 ({error.reason})")
             return data.decode(errors="ignore") if self.broken == "skip" else text
 
     def mended(self, values: dict[str, Any], line: int) -> dict[str, Any]:
-        """Without halves of characters, which an escape in JSON can bring and UTF-8 cannot hold."""
+        """Returns the values without lone surrogates, which a JSON escape can hold but UTF-8
+        cannot."""
         text = json.dumps(values, ensure_ascii=False)
         try:
             text.encode()
@@ -205,10 +207,10 @@ class TextFile:
 
 
 def unfinished(block: bytes) -> int:
-    """How many bytes at the end begin a character that the next block goes on with."""
+    """Returns the number of bytes at the end that begin a character whose rest is missing."""
     for length in range(1, min(3, len(block)) + 1):
         byte = block[-length]
-        if byte & 0xC0 == 0x80:  # inside a character
+        if byte & 0xC0 == 0x80:  # a byte inside a character
             continue
         whole = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
         return length if whole > length else 0

@@ -1,4 +1,4 @@
-"""How each model wants a text, or two, to be framed: marks, segments, side of the padding."""
+"""The input formats of the models: special tokens, segments, and the side of the padding."""
 
 from __future__ import annotations
 
@@ -14,41 +14,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InputFormat:
-    """Parts in their order; besides the texts "a" and "b" they are roles of tokens."""
+    """The layout of an input: the texts "a" and "b" and the roles of special tokens, in order."""
 
     single: tuple[tuple[str, int], ...]  # (part, its segment)
     double: tuple[tuple[str, int], ...]
-    left: bool = False  # padding stands before the text
+    left: bool = False  # whether padding comes before the text
     beyond: int = 0  # the segment of padding
-    segments: bool = True  # does the model have segments?
+    segments: bool = True  # whether the model has segments
 
 
 def parts(text: str) -> tuple[tuple[str, int], ...]:
-    """ "cls a:0" and so on; a part without a number is of segment 0."""
+    """Parses a layout such as "cls a:0 sep"; a part without a number has segment 0."""
     return tuple((word.split(":")[0], int(word.partition(":")[2] or 0)) for word in text.split())
 
 
 @dataclass(frozen=True)
 class PassageFormat:
-    """A question and a passage: the parts in their order; besides the two texts they are roles."""
+    """The layout of a question and a passage: the two texts and the roles of special tokens, in
+    order."""
 
     parts: tuple[str, ...]
-    segments: tuple[int, ...]  # of each part
-    beyond: int = 0  # the segment of padding, which stands on the right
+    segments: tuple[int, ...]  # the segment of each part
+    beyond: int = 0  # the segment of padding, which is on the right
     length: int = 384
-    stride: int = 128  # tokens by which a window moves (not those that two share), or half its room
-    question: int = 64  # tokens of it; the rest is cut off
-    answer: int = 30  # tokens of it, at prediction
+    stride: int = 128  # tokens by which a window moves (not the overlap); at most half its room
+    question: int = 64  # the most tokens of the question; the rest is cut off
+    answer: int = 30  # the most tokens of a predicted answer
 
 
 class FormattedInput(NamedTuple):
     ids: list[int]
     segments: list[int]
-    cut: bool  # was something left out?
+    cut: bool  # whether tokens were left out
 
 
 def bare(frame: InputFormat) -> InputFormat:
-    """The texts alone: how others let GPT-2 read them."""
+    """Returns the format without special tokens, as other libraries feed texts to GPT-2."""
     single, double = (
         tuple((part, segment) for part, segment in layout if part in ("a", "b"))
         for layout in (frame.single, frame.double)
@@ -59,13 +60,15 @@ def bare(frame: InputFormat) -> InputFormat:
 def framed(
     frame: InputFormat, special: Special, a: list[int], b: list[int] | None, length: int
 ) -> FormattedInput:
-    """The ids of a text or two with their marks, at most `length`: the longer text loses its end
-    first (google-research/bert, `_truncate_seq_pair`). Where nothing is left to read, the end is.
-    """
+    """Returns the ids of one or two texts with special tokens, at most `length` of them: the longer
+    text loses its end first (google-research/bert, `_truncate_seq_pair`). If no id is left, the
+    input is the end token alone."""
     layout = frame.single if b is None else frame.double
     room = length - sum(part not in ("a", "b") for part, _ in layout)
     if room < (1 if b is None else 2):
-        raise ConfigError(f"a length of {length} has no room for text beside the marks")
+        raise ConfigError(
+            f"a length of {length} has no room for text beside the special tokens; give more"
+        )
     first, second = len(a), len(b or ())
     if first + second > room:
         half = min(second, max(room // 2, room - first))
@@ -82,19 +85,19 @@ def framed(
 
 
 class SurroundingMarks(NamedTuple):
-    """The marks before and after the words, and their segments."""
+    """The special tokens before and after the words, and their segments."""
 
     ids: tuple[list[int], list[int]]
     segments: tuple[list[int], list[int]]
 
     def segments_of(self, ids: Sequence[int]) -> list[int]:
-        """Of a whole row."""
+        """Returns the segments of a whole row of ids."""
         before, after = self.segments
         return [*before, *[0] * (len(ids) - len(before) - len(after)), *after]
 
 
 def surrounding(layout: Sequence[tuple[str, int]], special: Special) -> SurroundingMarks:
-    """The marks around a single text "a" of segment 0."""
+    """Returns the special tokens around a single text "a" of segment 0."""
     words = list(layout).index(("a", 0))
     sides = layout[:words], layout[words + 1 :]
     before, after = ([special.need(part) for part, _ in side] for side in sides)

@@ -1,7 +1,8 @@
-"""`regard prepare`: from text in any form to a data directory that every model learns from.
+"""`regard prepare`: turns text of any format into a data directory that every model trains on.
 
-The text is read once to look (how many documents there are, a sample for the tokenizer) and once
-to encode. Everything is written beside its place and moved there when it is whole.
+The text is read twice: first to count documents and to sample text for the tokenizer, then to
+encode it. All files are written to a temporary directory, which is moved into place when it is
+complete.
 """
 
 from __future__ import annotations
@@ -28,42 +29,45 @@ from regard.data.splits import FEW, MANY, TRAIN, SplitBounds, SplitShares, key, 
 from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import KINDS, train
 
-WIDEST = 2**16  # ids that fit into 16 bits
+WIDEST = 2**16  # the number of ids that 16 bits can hold
 
 
 @dataclass(frozen=True)
 class PreparePlan:
-    """All that decides what is made."""
+    """All settings that decide what a data directory holds."""
 
     sources: tuple[str, ...]
     out: Path
     reading: SourceOptions = field(default_factory=SourceOptions)
     pairs: Annotated[
         bool,
-        Option("Sources and targets: a table of two columns, or two text files line by line."),
+        Option("Read pairs (source, target): a table of two columns, or two parallel text files."),
     ] = False
     tokenizer: Annotated[
         str,
-        Option("bytes-bpe (as GPT-2), bpe (GPT-1), wordpiece (BERT), unigram (XLNet, T5), words, "
-               "characters, bytes; or the directory of an existing one.", metavar="KIND|PATH"),
+        Option("The tokenizer to train: bytes-bpe (as GPT-2), bpe (GPT-1), wordpiece (BERT), "
+               "unigram (XLNet, T5), words, characters, bytes; or the directory of an existing "
+               "one.", metavar="KIND|PATH"),
     ] = "bytes-bpe"  # fmt: skip
     vocab_size: Annotated[
         int | None,
-        Option("Entries of the vocabulary, special ones included.", "--vocab-size", "N",
+        Option("The size of the vocabulary, with its special tokens.", "--vocab-size", "N",
                "8192; words: 32768"),
     ] = None  # fmt: skip
-    lower: Annotated[bool | None, Option("Lower-case the text.", default="only bpe, as GPT-1")] = (
+    lower: Annotated[bool | None, Option("Lowercase the text.", default="only bpe, as GPT-1")] = (
         None
     )
-    sentinels: Annotated[int, Option("T5's <extra_id_…> tokens.", metavar="N")] = 100
+    sentinels: Annotated[int, Option("How many <extra_id_…> tokens (T5).", metavar="N")] = 100
     shares: SplitShares = field(default_factory=SplitShares)
     chunking: Chunking = field(default_factory=Chunking)
     seed: Annotated[int, SEED] = 0
-    force: Annotated[bool, Option("Replace what exists.")] = False
+    force: Annotated[bool, Option("Replace the output if it exists.")] = False
 
     def __post_init__(self) -> None:
         if self.pairs and self.chunking.kind != "none":
-            raise InputError("--chunk cuts documents; a pair cannot be cut, so leave one out")
+            raise InputError(
+                "--chunk cuts documents, but the pairs of --pairs cannot be cut; leave one out"
+            )
         if not 0 <= self.sentinels <= 10_000:
             raise InputError(f"--sentinels {self.sentinels} must be from 0 to 10,000")
         if not 0 <= self.seed < 2**63:
@@ -72,11 +76,11 @@ class PreparePlan:
 
 @dataclass
 class CorpusSurvey:
-    """What the first reading found."""
+    """The results of the first reading."""
 
     documents: int = 0
     keys: set[int] = field(default_factory=set)
-    sizes: list[int] = field(default_factory=list)  # of the first documents
+    sizes: list[int] = field(default_factory=list)  # the bytes of the first documents
     sample: Sample | None = None
 
     @property
@@ -85,7 +89,7 @@ class CorpusSurvey:
 
 
 def prepare(plan: PreparePlan, *, quiet: bool = True) -> dict[str, Any]:
-    """Makes the data directory; returns a summary.
+    """Makes the data directory and returns a summary.
 
     >>> prepare(PreparePlan(("book.txt",), Path("data")))["splits"]["train"]["tokens"]
     """
@@ -102,7 +106,7 @@ def prepare(plan: PreparePlan, *, quiet: bool = True) -> dict[str, Any]:
 
 
 class Preparation:
-    """One preparation, from its sources to the marker."""
+    """One preparation, from the sources to data.json."""
 
     def __init__(
         self,
@@ -163,17 +167,15 @@ class Preparation:
         return self.summary(facts, tally)
 
     def nothing(self) -> InputError:
-        return InputError(f"no text in {', '.join(self.plan.sources)}; nothing to prepare")
+        return InputError(f"there is no text in {', '.join(self.plan.sources)}; give other sources")
 
     # -- the first reading
 
     def look(self) -> CorpusSurvey:
-        """Counts documents (many are as good as all) and samples them if there is a tokenizer to
-        train.
-        """
+        """Counts documents (only up to MANY) and samples them if a tokenizer is to be trained."""
         look = CorpusSurvey(sample=Sample(self.plan.seed) if self.existing is None else None)
         if look.sample is None and not self.plan.shares.any:
-            look.documents = MANY  # nothing to find out
+            look.documents = MANY  # neither a split nor a tokenizer needs the first reading
             return look
         number, length, first = 0, 0, True
         tally = ReadCounts()
@@ -196,7 +198,8 @@ class Preparation:
         return look
 
     def stretches(self, tally: ReadCounts) -> Iterator[tuple[str, str, bool]]:
-        """A stretch of text, the text that decides its split, and whether its document ends."""
+        """Yields a piece of text, the text that decides its split, and whether its document ends
+        here."""
         if self.plan.pairs:
             for source, target in pairs(self.sources, self.plan.reading, tally):
                 yield f"{source}\n{target}", source, True
@@ -205,7 +208,7 @@ class Preparation:
                 yield text, text, ends
 
     def trained(self, look: CorpusSurvey, division: SplitBounds, cut: bool) -> Tokenizer:
-        """A tokenizer of the text that learns, never of what validates or tests."""
+        """Trains a tokenizer on training text only, never on validation or test text."""
         assert look.sample is not None
         learning = 1 - self.plan.shares.valid - self.plan.shares.test
         texts = []
@@ -233,7 +236,7 @@ class Preparation:
         sizes: list[int] | None,
         tally: ReadCounts,
     ) -> None:
-        """`sizes`: the documents are few, and each is cut into stretches."""
+        """Encodes documents. `sizes` is given if they are few: then each is cut into the splits."""
         stream = documents(self.sources, self.plan.reading, tally)
         cutter, split, first = SentenceSplitter(), TRAIN, True
         for length in sizes or ():
@@ -273,19 +276,19 @@ class Preparation:
         if facts["cut_to_split"]:
             self.notes.append(
                 f"the text has fewer than {FEW} documents, so each was cut at sentence boundaries: "
-                "its beginning learns, its end validates and tests"
+                "its beginning is for training, its end for validation and test"
             )
         shares = {"train": 1.0, "valid": plan.shares.valid, "test": plan.shares.test}
         empty = [
             name for name, share in shares.items() if share and not facts["splits"][name]["tokens"]
         ]
         if empty:
-            self.notes.append(f"nothing is in {' and '.join(empty)}: the text is too short")
+            self.notes.append(f"nothing is in {' and '.join(empty)}, since the text is too short")
         if tally.broken:
             verb = "replaced" if plan.reading.broken == "replace" else "left out"
             self.notes.append(f"{tally.broken:,} places that are not UTF-8 were {verb}")
         if sum(split.get("repeated", 0) for split in facts["splits"].values()):
-            self.notes.append("chunks overlap: tokens are repeated, bytes are counted once")
+            self.notes.append("chunks overlap: tokens are repeated, but bytes are counted once")
         splits = {name: figures(split) for name, split in facts["splits"].items()}
         return {
             "out": str(plan.out),
@@ -300,7 +303,7 @@ class Preparation:
 
 
 def whole(stream: Iterator[TextPiece]) -> Iterator[TextPiece]:
-    """The pieces of one document."""
+    """Yields the pieces of one document."""
     for piece in stream:
         yield piece
         if piece.ends:
@@ -325,11 +328,11 @@ def figures(split: dict[str, Any]) -> dict[str, Any]:
 
 
 def opened_tokenizer(plan: PreparePlan) -> tuple[Tokenizer, Special]:
-    """An existing tokenizer and its roles."""
+    """Returns an existing tokenizer and its special tokens."""
     path = Path(plan.tokenizer)
     directory = path.parent if path.is_file() else path
     if not path.exists():
-        raise UnknownName("tokenizer", plan.tokenizer, KINDS, "(nor is there such a path)")
+        raise UnknownName("tokenizer", plan.tokenizer, KINDS, "(and it is not a path either)")
     tokenizer = Tokenizer.open(directory)
     if tokenizer is None:
         raise InputError(f"{path} holds no tokenizer; give a directory with a tokenizer.json")
@@ -343,8 +346,8 @@ def opened_tokenizer(plan: PreparePlan) -> tuple[Tokenizer, Special]:
     for option, value in (("--vocab-size", plan.vocab_size), ("--lower", plan.lower)):
         if value is not None:
             raise InputError(
-                f"{option} is for a new tokenizer; that of {path} is taken as it is, so leave "
-                f"{option} out"
+                f"{option} is for a new tokenizer, but the tokenizer of {path} is used as it is; "
+                f"leave {option} out"
             )
     if (directory / MARKER).is_file():
         return tokenizer, Special(**read_marker(directory)["special"])

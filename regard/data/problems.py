@@ -1,4 +1,4 @@
-"""What can be wrong with labeled data, and where it stands."""
+"""The kinds of problems that labeled data can have, and where they stand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.core.errors import InputError, UnknownName
 
 
 class FileLine(NamedTuple):
-    """A line of a file, counted from 1; line 0 is the file as a whole."""
+    """A line of a file, counted from 1; line 0 means the file as a whole."""
 
     file: str = ""
     line: int = 0
@@ -23,26 +23,26 @@ class FileLine(NamedTuple):
 NOWHERE = FileLine()
 
 KINDS = {
-    "malformed-record": "lines that are no record of this format",
+    "malformed-record": "lines that are not a record of this format",
     "missing-field": "records without a field that the task needs",
-    "wrong-type": "fields that hold something else than the task needs",
+    "wrong-type": "fields whose type is not what the task needs",
     "empty-text": "texts without a visible character",
     "missing-label": "records without a label in a file with labels",
-    "ragged-line": "lines with another number of columns, or words and tags that do not match",
+    "ragged-line": "lines with a different number of columns, or with unequal words and tags",
     "tag-sequence": "tags that cannot follow one another",
-    "answer-offset": "answers that are not where their offset says",
+    "answer-offset": "answers that are not at their offset",
     "contradiction": "facts of one record that exclude each other",
-    "not-a-number": "scores that are no numbers",
+    "not-a-number": "scores that are not numbers",
     "label-range": "labels that point to no choice",
-    "uneven-choices": "questions with another number of choices than the first",
+    "uneven-choices": "questions with a different number of choices than the first",
     "short-dialogue": "dialogues in which nobody replies",
     "equal-replies": "pairs whose chosen and rejected replies are the same",
     "unequal-files": "parallel files of different length",
     "duplicate-id": "ids that occur twice",
     "duplicate-text": "texts that occur twice",
-    "leaked-text": "texts that the other file holds as well",
-    "unknown-label": "labels that the other file never shows",
-    "single-class": "data of one class",
+    "leaked-text": "texts that are in the other file as well",
+    "unknown-label": "labels that are not in the other file",
+    "single-class": "data with only one class",
     "imbalance": "classes of very different size",
     "too-long": "texts longer than the model's context",
     "broken-utf8": "bytes that are no UTF-8",
@@ -55,7 +55,7 @@ SEVERITIES = ("error", "warning", "note")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error leaves its record out; a warning or a note is about an example that is kept."""
+    """A problem of a record. An error drops its record; a warning or a note does not."""
 
     place: FileLine
     kind: str
@@ -68,10 +68,10 @@ class Problem:
 
 @dataclass
 class Problems:
-    """Collects what is wrong, so that all of it is seen at once.
+    """Collects the problems of the data, so that a reader sees all of them at once.
 
-    Counts are exact. Of each kind and severity only the first `keep` are kept (None: all), so that
-    a file in which every line is wrong costs no more memory than another.
+    Counts are exact. Only the first `keep` problems of each kind and severity are stored (None:
+    all), so that a file in which every line is wrong costs no more memory than another.
     """
 
     keep: int | None = 1000
@@ -88,13 +88,13 @@ class Problems:
         return sum(count for (each, _), count in self.counts.items() if each == severity)
 
     def ranked(self) -> list[tuple[tuple[str, str], int]]:
-        """The worst first, then the most."""
+        """Returns kinds and counts, the most severe first, then the most frequent."""
         return sorted(
             self.counts.items(), key=lambda item: (SEVERITIES.index(item[0][0]), -item[1])
         )
 
     def notes(self, split: str = "") -> list[str]:
-        """What the reader had to say and did not refuse, a line for each kind."""
+        """Returns one line for each kind of problem that the reader did not refuse."""
         lines, where = [], f" of the {split} data" if split else ""
         for (severity, kind), count in self.ranked():
             if severity == "error":
@@ -110,7 +110,7 @@ class Problems:
         return [p for p in self.kept if (p.severity, p.kind) == (severity, kind)]
 
     def refuse(self, skip: Collection[str] = (), shown: int = 10) -> None:
-        """Raises if there is an error of a kind that is not to be skipped."""
+        """Raises an error if there is an error of a kind that is not in `skip`."""
         for kind in skip:
             if kind not in KINDS:
                 raise UnknownName("kind of problem", kind, KINDS)

@@ -1,4 +1,4 @@
-"""Answers to questions, read from every layout in use, and their places in a passage."""
+"""Reads the answers of questions from all common layouts, with their positions in the passage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.data.read_fields import BadRecord, FieldRecord, short
 def placed(
     answers: list[tuple[str, int | None]], passage: str, record: FieldRecord
 ) -> tuple[AnswerSpan, ...]:
-    """The answers that are where they say; a question keeps those that are."""
+    """Returns the answers that stand at their offset; the wrong ones are reported."""
     good, wrong, name = [], [], record.id
     for text, start in answers:
         trouble = misplaced(text, start, passage) if record.options.offsets else ""
@@ -23,25 +23,27 @@ def placed(
             record.warn(
                 "answer-offset",
                 f"{name}: the answer {short(text)} has no offset and occurs "
-                f"{passage.count(text)} times; the first is taken",
+                f"{passage.count(text)} times; the first place is used",
             )
     if wrong and not good:
         raise BadRecord("answer-offset", "; ".join(dict.fromkeys(wrong)))
     for message in wrong:
-        record.warn("answer-offset", f"{message}; others are right")
+        record.warn("answer-offset", f"{message}; the others are right")
     return tuple(good)
 
 
 def read_answers(value: Any, start: Any) -> list[tuple[str, int | None]]:
-    """Texts with offsets from every layout in use; an offset may be missing."""
+    """Returns answer texts with their offsets from all common layouts; an offset may be None."""
     if value is None:
         return []
-    if isinstance(value, dict):  # of lists, as on the Hub
+    if isinstance(value, dict):  # a dict of lists, as on the Hub
         texts, starts = value.get("text", []), value.get("answer_start")
         texts = [texts] if isinstance(texts, str) else list(texts)
         starts = [starts] if isinstance(starts, int) else starts or [None] * len(texts)
         if len(texts) != len(starts):
-            raise BadRecord("wrong-type", f"{len(texts)} answers but {len(starts)} offsets")
+            raise BadRecord(
+                "wrong-type", f"there are {len(texts)} answers but {len(starts)} offsets"
+            )
         pairs = list(zip(texts, starts, strict=True))
     elif isinstance(value, list):
         pairs = [
@@ -55,7 +57,7 @@ def read_answers(value: Any, start: Any) -> list[tuple[str, int | None]]:
     for each in pairs:
         if not isinstance(each, tuple) or not isinstance(each[0], str):
             raise BadRecord(
-                "wrong-type", f"an answer is {type(each).__name__}, not text with offset"
+                "wrong-type", f"an answer is {type(each).__name__}, not a text with an offset"
             )
         at = each[1]
         if isinstance(at, str) and at.strip().isdecimal():
@@ -67,7 +69,7 @@ def read_answers(value: Any, start: Any) -> list[tuple[str, int | None]]:
 
 
 def misplaced(text: str, start: int | None, passage: str) -> str:
-    """What is wrong with an answer's place; empty if nothing."""
+    """Says what is wrong with an answer's position; empty if nothing is."""
     if not text.strip():
         return "the answer is empty"
     if start is not None and start >= 0 and passage.startswith(text, start):
@@ -81,7 +83,7 @@ def misplaced(text: str, start: int | None, passage: str) -> str:
 
 
 def nearest_place(text: str, start: int, passage: str) -> int:
-    """Where the text is found nearest to `start`; -1 if nowhere."""
+    """Returns the position of the text nearest to `start`, or -1 if it is not in the passage."""
     places = (passage.rfind(text, 0, max(0, start) + len(text)), passage.find(text, max(0, start)))
     known = [place for place in places if place >= 0]
     return min(known, key=lambda place: abs(place - start), default=-1)

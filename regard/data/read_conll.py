@@ -1,4 +1,4 @@
-"""CoNLL: a word a line with its tag, blank lines between sentences."""
+"""Reads CoNLL files: one word with its tag per line, and a blank line between sentences."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from regard.data.examples import TaggedExample
 from regard.data.files import TextFile
 from regard.data.problems import FileLine
 
-PEEK = 2000  # lines that decide how many columns there are
-LONGEST = 100_000  # words of a sentence
+PEEK = 2000  # lines that decide the number of columns
+LONGEST = 100_000  # words in the longest sentence
 DOCUMENT = "-DOCSTART-"
 BLANKS = re.compile("[ \t]+")
-UNIVERSAL = 10  # columns of CoNLL-U
+UNIVERSAL = 10  # the number of columns of CoNLL-U
 ID = re.compile(r"\d+([-.]\d+)?")
 # `# id 3` or `# text = …`; a line such as `# O` is a word with its tag.
 COMMENT = re.compile(r"# (?:sent_id|id)\s*[=:]?\s*(\S+)|# (?=[^\t]*=[^\t]*$)")
@@ -31,16 +31,16 @@ class ConllSentence:
 
 @dataclass(frozen=True)
 class ConllColumns:
-    """Where things stand, counted from 0; `width` is what most lines have."""
+    """The columns of words and tags, counted from 0; `width` is the columns of most lines."""
 
     tabs: bool
     width: int
     word: int
     tag: int | None
-    universal: bool = False  # CoNLL-U: ten columns, the first of them numbers
+    universal: bool = False  # CoNLL-U: ten columns, the first of which holds numbers
 
     def split(self, line: str) -> list[str]:
-        """Empty columns at the end say nothing."""
+        """Splits a line into cells; empty cells at its end are dropped."""
         if self.tabs:
             cells = [cell.strip(" ") for cell in line.split("\t")]
         else:
@@ -51,7 +51,7 @@ class ConllColumns:
 
 
 def conll(file: TextFile, chosen: Mapping[str, str]) -> Iterator[TaggedExample]:
-    """Reads tagged sentences. `chosen` may name the columns of words and tags, counted from 1."""
+    """Yields tagged sentences. `chosen` may name the columns of words and tags, counted from 1."""
     ahead: list[ConllSentence] = []
     count = 0
     stream = sentences(file)
@@ -71,7 +71,7 @@ def conll(file: TextFile, chosen: Mapping[str, str]) -> Iterator[TaggedExample]:
 
 
 def sentences(file: TextFile) -> Iterator[ConllSentence]:
-    """Gives the lines between blank ones; lines that begin a document or comment are no words."""
+    """Yields the lines between blank lines; comments and the starts of documents are skipped."""
     sentence = ConllSentence()
     for number, text in file.lines():
         line = text.strip(" ")
@@ -87,15 +87,15 @@ def sentences(file: TextFile) -> Iterator[ConllSentence]:
             sentence.lines.append((number, line))
             if len(sentence.lines) > LONGEST:
                 raise InputError(
-                    f"{file.name}:{number}: a sentence of more than {LONGEST:,} lines; a blank "
-                    "line ends a sentence"
+                    f"{file.name}:{number}: the sentence has more than {LONGEST:,} lines; put a "
+                    "blank line after each sentence"
                 )
     if sentence.lines:
         yield sentence
 
 
 def settle(ahead: list[ConllSentence], name: str, chosen: Mapping[str, str]) -> ConllColumns:
-    """Finds where words and tags stand, by most of the first lines and by what was chosen."""
+    """Finds the columns of words and tags from most of the first lines and from `chosen`."""
     lines = [line for sentence in ahead for _, line in sentence.lines]
     tabs = 2 * sum("\t" in line for line in lines) > len(lines)
     split = ConllColumns(tabs, 0, 0, None).split
@@ -120,7 +120,7 @@ def settle(ahead: list[ConllSentence], name: str, chosen: Mapping[str, str]) -> 
 def read_sentence(
     sentence: ConllSentence, columns: ConllColumns, file: TextFile
 ) -> tuple[list[str], tuple[str, ...] | None]:
-    """Returns words and tags; no words if a line is wrong, and every wrong line is told."""
+    """Returns words and tags, or no words if a line is wrong; every wrong line is reported."""
     words: list[str] = []
     tags: list[str] = []
     good = True
@@ -129,9 +129,9 @@ def read_sentence(
         cells = columns.split(line)
         width = f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
         if columns.universal and not cells[0].isdecimal():
-            continue  # two words written as one (3-4), or one that is not written (3.1)
+            continue  # a contraction of two words (3-4), or a word that is not written (3.1)
         if len(cells) < needed:
-            kind, trouble = "ragged-line", f"{width} where most lines have {columns.width}"
+            kind, trouble = "ragged-line", f"there are {width}; most lines have {columns.width}"
         elif not cells[columns.word].strip():
             kind, trouble = "empty-text", "the word is empty"
         elif columns.tag is not None and not cells[columns.tag]:
@@ -146,7 +146,7 @@ def read_sentence(
             file.wrong(
                 number,
                 "ragged-line",
-                f"{width} where most lines have {columns.width}; the rest "
+                f"there are {width}; most lines have {columns.width}; the rest "
                 f"({' '.join(cells[columns.width :])!r}) is not used",
                 "warning",
             )

@@ -1,7 +1,7 @@
-"""Which field of a record plays which role of a task: by the names in use, or as chosen.
+"""Finds which field of a record plays which role of a task, by common names or as chosen.
 
-A `Schema` says what a task's records look like; `Fields` finds its roles in one file; a
-`FieldRecord` is what a task makes an example of.
+A `Schema` describes the records of a task; `Fields` finds its roles in one file; a `FieldRecord` is
+a record from which a task builds an example.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ class BadRecord(Exception):
 
 
 class Schema:
-    """What the records of a task look like, and how one of them becomes an example."""
+    """The description of a task's records, and how one of them becomes an example."""
 
     name: ClassVar[str]
-    # Of each role the names in use, in order of preference; a field plays one role. Letters are of
-    # either case, blanks are underscores.
+    # The common field names of each role, in order of preference; a field plays one role. Upper
+    # and lower case are the same, and so are blanks and underscores.
     roles: ClassVar[Mapping[str, str]]
     needed: ClassVar[tuple[str, ...]]  # roles that every record must have
-    columns: ClassVar[Mapping[int, tuple[str, ...]]] = {}  # of tables without a header, by width
+    columns: ClassVar[Mapping[int, tuple[str, ...]]] = {}  # roles by width, if there is no header
     listed: ClassVar[str] = ""  # the role that may come as choice1, choice2, …
-    in_columns: ClassVar[bool] = False  # may it come as CoNLL, a word a line?
-    in_two_files: ClassVar[bool] = False  # may it come as two files whose lines belong together?
-    in_squad: ClassVar[bool] = False  # is a json file in SQuAD's layout?
+    in_columns: ClassVar[bool] = False  # whether it may come as CoNLL, a word per line
+    in_two_files: ClassVar[bool] = False  # whether it may come as two parallel files
+    in_squad: ClassVar[bool] = False  # whether a json file may have SQuAD's layout
     in_tables: ClassVar[bool] = True
-    unique_ids: ClassVar[bool] = False  # is an id that occurs twice an error?
+    unique_ids: ClassVar[bool] = False  # whether an id that occurs twice is an error
 
     def parse(self, record: FieldRecord) -> Example:
-        """Makes the example that a record holds; what is wrong is raised as `BadRecord`."""
+        """Builds the example of a record; raises `BadRecord` if something is wrong."""
         raise NotImplementedError
 
     def unpacked(self, values: dict[str, Any], chosen: Mapping[str, str]) -> dict[str, Any]:
-        """Returns the record; some have their fields inside of another one."""
+        """Returns the record's fields; some records hold them inside another field."""
         return values
 
 
 class Fields:
-    """The roles of one file, settled by its header or its first good record."""
+    """The roles of one file's fields, decided by its header or its first good record."""
 
     def __init__(self, schema: Schema, chosen: Mapping[str, str]) -> None:
         for role in chosen:
@@ -63,11 +63,11 @@ class Fields:
                 raise UnknownName(f"role of a field for {schema.name}", role, schema.roles)
         self.schema, self.chosen = schema, dict(chosen)
         self.names: dict[str, str] = {}  # the field of each role that has one
-        self.seen: tuple[str, ...] = ()  # the fields of the record before
-        self.first: dict[str, Any] = {}  # what a task remembers of the first record
+        self.seen: tuple[str, ...] = ()  # the fields of the previous record
+        self.first: dict[str, Any] = {}  # what a task remembers from the first record
 
     def settle(self, present: Sequence[str], table: bool = False) -> dict[str, str]:
-        """Finds a field for each role; roles that have theirs already keep it."""
+        """Finds a field for each role; roles that already have a field keep it."""
         plain = {name.casefold().replace(" ", "_"): name for name in reversed(present)}
         names = dict(self.names)
         for role, name in self.chosen.items():
@@ -89,7 +89,8 @@ class Fields:
         return names
 
     def complaint(self, names: Mapping[str, str], present: Iterable[str]) -> str:
-        """Says what is missing, what is there instead and how to name it; empty if all is there."""
+        """Says which field is missing, which fields there are, and how to name it; empty if all is
+        there."""
         for role in dict.fromkeys((*self.schema.needed, *self.chosen)):
             if role not in names:
                 what = f"no field {self.chosen[role]!r}" if role in self.chosen else "no field"
@@ -100,9 +101,9 @@ class Fields:
         return ""
 
     def is_header(self, line: list[str]) -> bool:
-        """Is this line a header? It is if it names what the task needs.
+        """Tells whether this line is a header: it is if it names what the task needs.
 
-        A lone "a" may as well be a text: as a name it counts beside "b".
+        A lone "a" may as well be a text; it counts as a name only beside "b".
         """
         named = {role: name for role, name in self.chosen.items() if not name.isdecimal()}
         alone = Fields(self.schema, named)
@@ -111,12 +112,12 @@ class Fields:
         return not alone.complaint(names, line) and len(letters) != 1
 
     def take_header(self, line: list[str]) -> str:
-        """Takes the names of a header; says what it lacks."""
+        """Reads the names of a header; returns what is missing in it."""
         self.names, self.seen = self.settle(line, table=True), tuple(line)
         return self.complaint(self.names, line)
 
     def take_numbers(self, line: list[str]) -> str:
-        """Takes the columns of a table without header in their order; says why it cannot."""
+        """Names the columns of a table without a header by number; returns why it cannot."""
         width = len(line)
         self.seen = tuple(str(number) for number in range(1, width + 1))
         if self.chosen:
@@ -133,7 +134,7 @@ class Fields:
         )
 
     def take(self, values: Mapping[str, Any]) -> None:
-        """Settles what is open with the fields of another record."""
+        """Finds fields for the roles that are still open among the fields of another record."""
         present = tuple(values)
         if present == self.seen:
             return
@@ -159,7 +160,7 @@ def numbered_fields(names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class FieldRecord:
-    """A record on its way to an example."""
+    """A record that is about to become an example."""
 
     values: Mapping[str, Any]
     place: FileLine
@@ -173,7 +174,7 @@ class FieldRecord:
         return str(self.place) if name is None or name == "" else str(name)
 
     def get(self, role: str) -> Any:
-        """Returns the value, or None if there is none. What the task needs must be there."""
+        """Returns the value of a role, or None if there is none; raises if the task needs it."""
         names = self.fields.names
         name = names.get(role)
         if name is not None and name in self.values:
@@ -184,7 +185,7 @@ class FieldRecord:
         return None
 
     def text(self, role: str) -> str:
-        """Returns a text with a visible character."""
+        """Returns the text of a role, which must hold a visible character."""
         value = self.get(role)
         if value is not None and not isinstance(value, str):
             kind = type(value).__name__
@@ -194,11 +195,11 @@ class FieldRecord:
         return value
 
     def has(self, role: str) -> bool:
-        """Does the file have such a field at all?"""
+        """Tells whether the file has a field for this role."""
         return role in self.fields.names
 
     def field(self, role: str) -> str:
-        """Returns the name that the role has in this file."""
+        """Returns the name of the role's field in this file."""
         return self.fields.names[role]
 
     def warn(self, kind: str, message: str) -> None:
@@ -231,7 +232,7 @@ def short(text: str, most: int = 40) -> str:
 
 
 def as_words(value: Any, role: str) -> tuple[str, ...]:
-    """Returns the words of a list, or of a text with blanks between them."""
+    """Returns the words of a list, or of a text with spaces between the words."""
     if isinstance(value, str):
         return tuple(value.split())
     if isinstance(value, list | tuple) and all(isinstance(each, str | int) for each in value):

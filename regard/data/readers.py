@@ -1,17 +1,17 @@
-"""Labeled data of every format as examples: `read` for a list, `ExampleReader` for a stream.
+"""Reads labeled data of every format as examples: `read` returns a list, `ExampleReader` streams.
 
-| format | what it is | files called |
+| format | what it is | file suffixes |
 | --- | --- | --- |
-| jsonl | an object a line | .jsonl .ndjson |
+| jsonl | an object per line | .jsonl .ndjson |
 | json | a list of objects; SQuAD's layout for `answer` | .json |
 | csv, tsv | a table, with or without a header | .csv .tsv |
 | parquet | a table with names and types | .parquet |
-| conll | a word and its tag a line, a blank line after a sentence | .conll .bio .iob .txt … |
-| lines | a text a line; two such files for `translate` and `summarize` | .txt and others |
+| conll | a word and its tag per line, a blank line after a sentence | .conll .bio .iob .txt … |
+| lines | a text per line; two such files for `translate` and `summarize` | .txt and others |
 | hub | hub:NAME, hub:NAME@CONFIGURATION#SPLIT, through `datasets` | |
 
-All may be compressed (.gz, .zst). A stream holds one record at a time, and the ids that the file
-gives to tell those that occur twice; only json is read as one.
+All formats may be compressed (.gz, .zst). A stream holds one record in memory at a time, and the
+ids of the file to report those that occur twice; only json is read as a whole.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ Given: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """How data are read.
+    """The options of reading examples.
 
     `fields` names the field of a role ({"text": "review"}); in tables and CoNLL a number names a
-    column, counted from 1. `header`: does the first line of a table name the columns? None: it does
-    if it names what the task needs. `classes`: the labels of `similar` are classes, not scores.
-    `offsets`: answers must be where they say; a test by their text alone does not need it.
+    column, counted from 1. `header` says whether the first line of a table names the columns; None
+    means that it does if it names what the task needs. `classes` says that the labels of `similar`
+    are classes, not scores. `offsets` requires that answers stand at their offsets; a test that
+    uses only their texts does not need it.
     """
 
     form: Annotated[str | None, FORMAT] = None  # None: by the name of the file
@@ -75,7 +76,7 @@ class ReaderOptions:
 
 
 class ExampleReader:
-    """Iterates over the examples; what is wrong goes to `problems`, and nowhere else."""
+    """Iterates over the examples; all problems go to `problems` and nowhere else."""
 
     def __init__(
         self,
@@ -87,11 +88,11 @@ class ExampleReader:
         names = [source] if isinstance(source, str | os.PathLike) else list(source)
         self.names = [os.fspath(name) for name in names]
         if not self.names:
-            raise InputError("no data given; name a file, or hub:NAME")
+            raise InputError("there is no data; name a file, or hub:NAME")
         self.schema, self.options = schema, options or ReaderOptions()
         self.problems = problems if problems is not None else Problems()
         self.forms = {name: self.form_of(name) for name in self.names}
-        self.fields: dict[str, dict[str, str]] = {}  # of each file: what was read as what
+        self.fields: dict[str, dict[str, str]] = {}  # for each file: the field of each role
         Fields(schema, self.options.fields)  # refuses unknown roles before anything is read
 
     def form_of(self, name: str) -> str:
@@ -109,15 +110,14 @@ class ExampleReader:
             return "conll"
         if not form and not self.schema.in_two_files:
             raise InputError(
-                f"{name}: its name says no format; known are {', '.join(BY_SUFFIX)}, also with "
-                f"{' or '.join(PACKED)}; or say --format, one of {', '.join(FORMATS)}"
+                f"the format of {name} is unknown; known suffixes are {', '.join(BY_SUFFIX)}, also "
+                f"with {' or '.join(PACKED)}; or give --format, one of {', '.join(FORMATS)}"
             )
         return form or "lines"
 
     def __iter__(self) -> Iterator[Example]:
-        """An id that occurs twice is told; where examples are known by their ids alone, the second
-        is left out.
-        """
+        """Yields the examples. An id that occurs twice is reported; if the ids of a task must be
+        unique, the second example is left out."""
         ids: dict[str, FileLine] = {}
         fatal = self.schema.unique_ids
         for example in self.examples():
@@ -135,15 +135,15 @@ class ExampleReader:
         if self.schema.in_two_files and "lines" in self.forms.values() and len(self.names) > 1:
             if len(self.names) != 2 or set(self.forms.values()) != {"lines"}:
                 raise InputError(
-                    f"{len(self.names)} files with plain text among them; give one table, or "
-                    "exactly two text files whose lines belong together"
+                    f"there are {len(self.names)} files with plain text among them; give one "
+                    "table, or exactly two text files whose lines belong together"
                 )
             yield from self.pairs(*(self.opened(name) for name in self.names))
             return
         for name in self.names:
             if self.forms[name] == "conll":
                 if not self.schema.in_columns:
-                    raise InputError(f"{name}: conll holds words with tags; --task tag reads it")
+                    raise InputError(f"{name}: conll holds words with tags; use --task tag")
                 yield from conll(self.opened(name), self.options.fields)
                 continue
             fields = Fields(self.schema, self.options.fields)
@@ -157,7 +157,7 @@ class ExampleReader:
         return TextFile(Path(name), name, self.problems)
 
     def pairs(self, left: TextFile, right: TextFile) -> Iterator[TextPair]:
-        """Reads two files whose lines belong together."""
+        """Yields the pairs of two files whose lines belong together."""
         for number, source, target in parallel(left, right):
             if source.strip() and target.strip():
                 yield TextPair(source, target, FileLine(left.name, number), f"{left.name}:{number}")
@@ -176,19 +176,19 @@ class ExampleReader:
         if form == "json":
             return json_file(file, self.schema.in_squad)
         if form in ("csv", "tsv", "lines") and not self.schema.in_tables:
-            raise InputError(f"{name}: a dialogue is a list of turns; give jsonl with 'turns'")
+            raise InputError(f"{name} is a table, but dialogues need jsonl with a list 'turns'")
         if form == "lines":
             role, *others = self.schema.needed
             if others:
                 raise InputError(
-                    f"{name}: a text a line is not enough for {self.schema.name}; give jsonl, csv "
-                    "or tsv"
+                    f"{name}: one text per line is not enough for {self.schema.name}; give jsonl, "
+                    "csv or tsv"
                 )
             return (Record(FileLine(name, number), {role: line}) for number, line in file.lines())
         return read_records(file, form, lambda row, place: self.first_line(row, place, fields))
 
     def first_line(self, row: list[str], place: FileLine, fields: Fields) -> TableColumns | None:
-        """Says what the first line means. Where it names no columns, their names are numbers."""
+        """Reads the first line of a table. If it names no columns, the names are numbers."""
         header = self.options.header
         names = [cell.strip() for cell in row]
         named = fields.is_header(names) if header is None else header
@@ -220,14 +220,16 @@ def read(
     problems: Problems | None = None,
     **options: Any,
 ) -> list[Example]:
-    """Reads all examples of a file, of several, or of two parallel ones.
+    """Reads all examples of one file, of several files, or of two parallel files.
 
-    Errors are raised together, but for those of a kind in `skip`: such records are left out and
-    counted in `problems`. Give `problems` to see them, and warnings and notes.
+    Errors are raised together, except for the kinds in `skip`: those records are left out and
+    counted in `problems`. Pass `problems` to see them, and to see warnings and notes.
     """
     reader = ExampleReader(source, schema, ReaderOptions(**options), problems)
     examples = list(reader)
     reader.problems.refuse(skip)
     if not examples:
-        raise InputError(f"{', '.join(reader.names)} holds no example for {schema.name}")
+        raise InputError(
+            f"{', '.join(reader.names)} holds no example for {schema.name}; give another file"
+        )
     return examples

@@ -1,7 +1,7 @@
-"""The one reader of records: jsonl, json, SQuAD, csv, tsv, parquet, lines, datasets of the Hub.
+"""The reader of all record formats: jsonl, json, SQuAD, csv, tsv, parquet, lines, Hub datasets.
 
-Texts to learn from (`sources`) and examples of tasks (`readers`) are both read here. A record has
-its place and a name for each value. Where `fields` are given, a record holds these alone.
+Text for pretraining (`sources`) and examples of tasks (`readers`) are both read here. A record has
+its file and line, and a name for each value. If `fields` are given, a record holds only these.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from regard.data import files
 from regard.data.files import TextFile, needed, opened
 from regard.data.problems import FileLine
 
-ROWS = 256  # of parquet at a time
+ROWS = 256  # rows of parquet that are read at a time
 HUB = "hub:"
-SUFFIXES = {  # of the files that hold records with named fields
+SUFFIXES = {  # the suffixes of files with records of named fields
     "jsonl": (".jsonl", ".ndjson"),
     "csv": (".csv",),
     "tsv": (".tsv",),
@@ -37,11 +37,11 @@ class Record(NamedTuple):
 
 
 class TableColumns(NamedTuple):
-    """What the first line of a table says: where each field stands, counted from 0."""
+    """The meaning of a table's first line: the index of each field's column, counted from 0."""
 
     places: Mapping[str, int]
-    named: bool  # the line names the fields, and is no record itself
-    exact: bool = True  # a line may have no column beyond these
+    named: bool  # whether the line is a header, and not a record itself
+    exact: bool = True  # whether a line must have no further columns
 
 
 FirstLine = Callable[[list[str], FileLine], TableColumns | None]  # None: the table cannot be read
@@ -66,7 +66,7 @@ def read_records(
 
 
 def parallel(left: TextFile, right: TextFile) -> Iterator[tuple[int, str, str]]:
-    """Gives the number and both lines of two files whose lines belong together."""
+    """Yields the line number and both lines of two files whose lines belong together."""
     counts = [0, 0]
     for number, both in enumerate(zip_longest(left.lines(), right.lines()), 1):
         counts = [count + (side is not None) for count, side in zip(counts, both, strict=True)]
@@ -76,7 +76,7 @@ def parallel(left: TextFile, right: TextFile) -> Iterator[tuple[int, str, str]]:
         left.wrong(
             0,
             "unequal-files",
-            f"lines: {counts[0]:,} here but {counts[1]:,} in {right.name}; line n of one must "
+            f"lines: {counts[0]:,} here but {counts[1]:,} in {right.name}; line n of one file must "
             "belong to line n of the other",
         )
 
@@ -97,7 +97,7 @@ def json_lines(file: TextFile, fields: Sequence[str] | None = None) -> Iterator[
             file.wrong(
                 number,
                 "malformed-record",
-                f"not valid JSON at character {column}: {reason}; jsonl holds one object a line",
+                f"not valid JSON at character {column}: {reason}; jsonl holds one object per line",
             )
             continue
         yield from as_record(file, number, value, "\\u" in line, fields)
@@ -109,7 +109,7 @@ def as_record(
     place = FileLine(file.name, line)
     if not isinstance(value, dict):
         kind = type(value).__name__
-        file.wrong(line, "malformed-record", f"{kind} instead of an object with fields")
+        file.wrong(line, "malformed-record", f"this is {kind}, not an object with fields")
         return
     if fields is not None:
         check_known(fields, value, place)
@@ -122,9 +122,8 @@ def blank(file: TextFile, line: int) -> None:
 
 
 def json_file(file: TextFile, in_squad: bool = False) -> Iterator[Record]:
-    """Reads a list of objects, objects one after the other, or SQuAD's layout (1.1 and 2.0). A list
-    and SQuAD's layout are read as a whole.
-    """
+    """Yields the records of a list of objects, of objects one after the other, or of SQuAD's layout
+    (1.1 and 2.0). A list and SQuAD's layout are read as a whole."""
     text = file.whole()
     escapes = "\\u" in text
     if text.lstrip().startswith("["):
@@ -136,7 +135,7 @@ def json_file(file: TextFile, in_squad: bool = False) -> Iterator[Record]:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
             if not str(error).startswith("Extra data"):
-                message = f"no JSON: {error}; nothing of the file was read"
+                message = f"not valid JSON: {error}; nothing of the file was read"
                 file.wrong(getattr(error, "lineno", 1), "malformed-record", message)
                 return
             content = None
@@ -149,7 +148,7 @@ def json_file(file: TextFile, in_squad: bool = False) -> Iterator[Record]:
 
 
 def json_array(file: TextFile, text: str, escapes: bool) -> Iterator[Record]:
-    """Gives the objects of a list with their lines, up to the first that is broken."""
+    """Yields the objects of a list with their lines, up to the first broken object."""
     decoder = json.JSONDecoder()
     line, counted = 1, 0
     at = visible(text, text.index("[") + 1)
@@ -164,22 +163,21 @@ def json_array(file: TextFile, text: str, escapes: bool) -> Iterator[Record]:
             elif text[at : at + 1] != "]":
                 raise json.JSONDecodeError("expected ',' or ']'", text, at)
         except (ValueError, RecursionError) as error:
-            message = f"no JSON: {error}; nothing after it was read"
+            message = f"not valid JSON: {error}; nothing after it was read"
             file.wrong(getattr(error, "lineno", line), "malformed-record", message)
             return
 
 
 def visible(text: str, at: int) -> int:
-    """Returns the place of the next character that is no white space."""
+    """Returns the index of the next character that is not white space."""
     while at < len(text) and text[at] in " \t\r\n":
         at += 1
     return at
 
 
 def questions(content: dict[str, Any], file: TextFile, text: str) -> Iterator[Record]:
-    """Gives a record for each question of SQuAD: id, question, context, answers and, in 2.0,
-    is_impossible. Its line is where its id stands next in the file.
-    """
+    """Yields a record for each question of SQuAD: id, question, context, answers and, in 2.0,
+    is_impossible. Its line is where its id next occurs in the file."""
     number, line, at = 0, 1, 0
     for article in entries(content, "data", 1, file):
         for paragraph in entries(article, "paragraphs", line, file):
@@ -200,11 +198,11 @@ def questions(content: dict[str, Any], file: TextFile, text: str) -> Iterator[Re
 def entries(
     value: dict[str, Any], field: str, line: int, file: TextFile
 ) -> Iterator[dict[str, Any]]:
-    """Gives the objects of the list in a field."""
+    """Yields the objects of the list in a field."""
     objects = value.get(field)
     if not isinstance(objects, list):
         there = ", ".join(map(repr, value)) or "none"
-        file.wrong(line, "missing-field", f"no list {field!r}; there are: {there}")
+        file.wrong(line, "missing-field", f"there is no list {field!r}; the fields are: {there}")
         return
     for each in objects:
         if isinstance(each, dict):
@@ -218,7 +216,7 @@ def entries(
 
 
 def table(file: TextFile, form: str, first_line: FirstLine) -> Iterator[Record]:
-    """Gives the rows of csv or tsv; `first_line` says what the first one means."""
+    """Yields the rows of csv or tsv; `first_line` says what the first row means."""
     columns: TableColumns | None = None
     width = 0
     for line, row in (quoted if form == "csv" else tabbed)(file):
@@ -235,22 +233,24 @@ def table(file: TextFile, form: str, first_line: FirstLine) -> Iterator[Record]:
                 continue
         if len(row) < width or (columns.exact and len(row) > width):
             what = f"{width}" if columns.exact else f"{width} or more"
-            advice = "is a text with a comma without quotes?" if form == "csv" else "a stray tab?"
-            file.wrong(line, "ragged-line", f"{len(row)} columns instead of {what}; {advice}")
+            advice = "does a text with a comma lack quotes?" if form == "csv" else "a stray tab?"
+            message = f"there are {len(row)} columns instead of {what}; {advice}"
+            file.wrong(line, "ragged-line", message)
             continue
         yield Record(place, {name: row[number] for name, number in columns.places.items()})
 
 
 def tabbed(file: TextFile) -> Iterator[tuple[int, list[str]]]:
-    """In tsv a quotation mark is a character like any other."""
+    """Yields the rows of tsv, in which a quotation mark is an ordinary character."""
     for number, line in file.lines():
         if file.problems is None and "\r" in (line := line.rstrip("\r")):
-            file.wrong(number, "malformed-record", "no tsv: a line break (\\r) inside the line")
+            file.wrong(number, "malformed-record", "no tsv: a line break (\\r) is inside the line")
         yield number, line.split("\t") if line else []
 
 
 def quoted(file: TextFile) -> Iterator[tuple[int, list[str]]]:
-    """Gives lines of csv by the number at which they begin. Quotes may stand at odd places."""
+    """Yields the rows of csv with the number of their first line. Without `file.problems`, quotes
+    at odd places are accepted."""
     csv.field_size_limit(files.RECORD)
     lines = (line for _, line in file.lines(ends=True))
     reader = csv.reader(lines, strict=file.problems is not None)
@@ -264,8 +264,8 @@ def quoted(file: TextFile) -> Iterator[tuple[int, list[str]]]:
             file.wrong(
                 begin,
                 "malformed-record",
-                f"no csv: {error} (up to line {reader.line_num:,}); is a quote left open? "
-                'inside quotes a quote is written twice: ""',
+                f"not valid csv: {error} (up to line {reader.line_num:,}); is a quote left open? "
+                'inside quotes, write a quote twice: ""',
             )
 
 
@@ -286,7 +286,7 @@ def parquet(file: TextFile, fields: Sequence[str] | None) -> Iterator[Record]:
 
 
 def on_disk(path: Path, name: str) -> IO[bytes]:
-    """Parquet is read from its end, so a compressed one is unpacked to the disk first."""
+    """Opens parquet. It is read from its end, so a compressed file is first unpacked to disk."""
     stream = opened(path, name)
     if not isinstance(stream, gzip.GzipFile) and path.suffix.lower() != ".zst":
         return stream
@@ -308,9 +308,9 @@ def check_download(name: str, download: bool) -> None:
 
 
 def hub(name: str, fields: Sequence[str] | None = None) -> Iterator[Record]:
-    """Gives the rows of a dataset: hub:NAME, hub:NAME@CONFIGURATION, hub:NAME@CONFIGURATION#SPLIT.
+    """Yields the rows of a dataset: hub:NAME, hub:NAME@CONFIGURATION, hub:NAME@CONFIGURATION#SPLIT.
 
-    Numbers of classes become their names, unless certain fields are asked for.
+    Class numbers are replaced by class names, unless `fields` are given.
     """
     datasets = needed("datasets", f"{name} is a dataset of the Hugging Face Hub", "hub-data")
     rest, _, split = name.removeprefix(HUB).partition("#")
@@ -318,11 +318,11 @@ def hub(name: str, fields: Sequence[str] | None = None) -> Iterator[Record]:
     try:
         rows = datasets.load_dataset(path, configuration or None, split=split or "train")
     except Exception as error:
-        raise InputError(f"{name} cannot be had: {error}") from None
+        raise InputError(f"{name} cannot be loaded: {error}") from None
     classes: dict[str, list[str]] = {}
     if fields is None:
         for field, feature in rows.features.items():
-            inner = getattr(feature, "feature", feature)  # of a class, or of a list of classes
+            inner = getattr(feature, "feature", feature)  # a class, or a list of classes
             classes[field] = getattr(inner, "names", None) or []
     else:
         check_known(fields, rows.column_names, name)
@@ -333,7 +333,7 @@ def hub(name: str, fields: Sequence[str] | None = None) -> Iterator[Record]:
 
 
 def in_words(value: Any, names: list[str]) -> Any:
-    """Replaces numbers of classes by their names; -1 stands for a label that is kept secret."""
+    """Replaces class numbers by class names; -1 stands for a hidden label and becomes None."""
     if names and isinstance(value, list):
         return [in_words(each, names) for each in value]
     if names and isinstance(value, int):

@@ -1,4 +1,4 @@
-"""A bounded sample of a text of any size, to train a tokenizer on: an even one, always the same."""
+"""A bounded, even and reproducible sample of a text of any size, to train a tokenizer on."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from typing import NamedTuple
 
 from regard.data.splits import ALL, key
 
-BUDGET = 2**25  # bytes of text with spaces; of text without, an eighth
-UNIT = 2**16  # characters
-WORD, DEAREST = 8, 8  # runs longer than WORD cost more, up to so many times
+BUDGET = 2**25  # bytes of text with spaces; an eighth of that for text without spaces
+UNIT = 2**16  # characters of a unit
+WORD, DEAREST = 8, 8  # runs longer than WORD cost more, up to DEAREST times
 
 
 class SampleUnit(NamedTuple):
     rank: int
-    document: int  # its number
-    key: int  # its key
-    start: int  # where in the document, in bytes
+    document: int  # the number of the document
+    key: int  # the key of the document
+    start: int  # the position in the document, in bytes
     text: str
     cost: float
 
 
 class Sample:
-    """Takes everything until the budget is spent, then drops half of what it holds, by a hash."""
+    """A sample that keeps all text until the budget is spent, then drops half of it by a hash."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.units: list[SampleUnit] = []
         self.cost = 0.0
         self.below = ALL
-        self.seen = 0  # units
+        self.seen = 0  # the number of units so far
 
     def add(self, document: int, number: int, start: int, text: str) -> None:
         for begin in range(0, len(text), UNIT):
@@ -51,11 +51,12 @@ class Sample:
 
 
 def size(text: str) -> int:
-    """Its bytes in UTF-8."""
+    """Returns the number of bytes in UTF-8."""
     return len(text) if text.isascii() else len(text.encode())
 
 
 def cost(text: str) -> float:
-    """What a trainer holds grows with the distinct words; long runs are nearly all distinct."""
+    """Returns the cost of a text in bytes. A trainer's memory grows with the number of distinct
+    words, and long runs without spaces are nearly all distinct."""
     run = len(text) / (1 + text.count(" ") + text.count("\n"))
     return size(text) * min(max(1.0, run / WORD), DEAREST)

@@ -1,8 +1,8 @@
-"""Where sentences end, in English-like and in unspaced scripts. Nothing is lost: put together, the
-sentences of a text are the text.
+"""Splits text into sentences, in English-like scripts and in scripts without spaces. Nothing is
+lost: concatenated, the sentences are the text.
 
-A sentence keeps the white space in front of it. So a cut stands where a tokenizer cuts as well, and
-text encoded sentence by sentence has the ids that it has as a whole.
+A sentence keeps the white space in front of it. So a sentence boundary is also a boundary of the
+tokenizer, and text encoded sentence by sentence has the same ids as the whole text.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-LONGEST = 8192  # characters; what goes on for longer is cut at white space if there is any
-AHEAD = 256  # characters that are looked at behind an end
+LONGEST = 8192  # characters; a longer sentence is cut, at white space if there is any
+AHEAD = 256  # characters of lookahead behind an end
 
 CLOSING = "\"'”’»)\\]」』）】》〉"
 STOP = ".!?…"
-FULL = "。！？｡．।॥؟۔።။"  # ends a sentence without a space behind it
+FULL = "。！？｡．।॥؟۔።။"  # these end a sentence without a space behind them
 
-# Begins with one set of characters, which the search jumps to; which of them it was is asked after.
-# Every repetition is bounded or possessive: a line of a million dots takes no longer than another.
+# The pattern begins with one set of characters, to which the search jumps; lookbehinds then ask
+# which it was. Every repetition is bounded or possessive, so a line of a million dots is not slow.
 END = re.compile(
     rf"[{STOP}{FULL}\n](?:"
     rf"(?<=\n)(?:[^\S\n]*+\n)++"
@@ -34,13 +34,13 @@ SPACE = re.compile(r"(?<=\S)(?=\s)")
 
 
 class SentenceSplitter:
-    """Cuts a document that comes in pieces."""
+    """Splits a document that arrives in pieces."""
 
     def __init__(self) -> None:
         self.rest = ""
 
     def feed(self, text: str, *, ends: bool) -> list[str]:
-        """The sentences that are whole by now; all of them if the document ends here."""
+        """Returns the sentences that are complete by now; all of them if the document ends here."""
         text = self.rest + text
         whole: list[str] = []
         start = 0
@@ -49,7 +49,7 @@ class SentenceSplitter:
             stop, end = match.span()
             letter = text[stop]
             if letter == "\n":
-                end = stop  # line breaks belong to what follows
+                end = stop  # line breaks belong to the next sentence
                 if end == start or text[start:end].isspace():
                     continue
             elif letter == "." and end == stop + 1 and abbreviated(text, stop):
@@ -70,7 +70,7 @@ class SentenceSplitter:
 
 
 def abbreviated(text: str, stop: int) -> bool:
-    """Whether a full stop closes a short form or an initial, not a sentence."""
+    """Tells whether a full stop closes an abbreviation or an initial, not a sentence."""
     word = text[max(0, stop - 9) : stop].split()[-1:]
     if not word:
         return False
@@ -81,7 +81,7 @@ def abbreviated(text: str, stop: int) -> bool:
 
 
 def bounded(text: str) -> Iterator[str]:
-    """The text in parts of at most LONGEST characters."""
+    """Yields the text in parts of at most LONGEST characters."""
     start = 0
     while len(text) - start > LONGEST:
         end = start + LONGEST
@@ -94,7 +94,7 @@ def bounded(text: str) -> Iterator[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """Those of a whole text.
+    """Returns the sentences of a whole text.
 
     >>> sentences("Dr. No waits. 他来了。走！")
     ['Dr. No waits.', ' 他来了。', '走！']

@@ -1,7 +1,7 @@
-"""What is named on the command line, as a stream of documents in bounded memory.
+"""Reads the sources named on the command line as a stream of documents in bounded memory.
 
-A document comes in pieces of about a mebibyte, so that a line of a gigabyte is no more work than
-a thousand short ones.
+A document arrives in pieces of about a mebibyte, so that a line of a gigabyte needs no more memory
+than a thousand short ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from regard.data.records import (
     read_records,
 )
 
-PIECE = 2**20  # characters
+PIECE = 2**20  # characters in a piece
 SPLIT_BY = ("blank", "line", "file")
 FORMATS = {"text": (".txt", ".text", ".md", ".rst"), **SUFFIXES}
 BY_SUFFIX = {suffix: form for form, suffixes in FORMATS.items() for suffix in suffixes}
@@ -42,7 +42,7 @@ LEADING = re.compile(r"\A(?:[^\S\n]*\n)+")
 
 
 class TextPiece(NamedTuple):
-    """A stretch of a document; `ends`: it is the last."""
+    """A piece of a document; `ends` marks its last piece."""
 
     text: str
     ends: bool
@@ -50,19 +50,19 @@ class TextPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """How sources are read."""
+    """The options of reading sources."""
 
     split_by: Annotated[
         Literal["blank", "line", "file"],
-        Option("What ends a document of text: a blank line, a line, or the file."),
+        Option("What ends a document: a blank line, each line, or the end of the file."),
     ] = "blank"
     field: str = "text"
-    source_field: str = "source"  # of pairs
+    source_field: str = "source"  # the field of the source of a pair
     target_field: str = "target"
     form: Annotated[
         str | None,
-        Option("The format, whatever the name: text, jsonl, csv, tsv or parquet.", "--format",
-               "NAME"),
+        Option("Read all files in this format: text, jsonl, csv, tsv or parquet.", "--format",
+               "NAME", "by the file name"),
     ] = None  # fmt: skip
     broken: Annotated[
         Literal["replace", "refuse", "skip"], Option("What to do with text that is not UTF-8.")
@@ -81,7 +81,7 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class TextSource:
-    """One file, dataset or built-in text."""
+    """A source of text: one file, dataset or built-in text."""
 
     name: str
     form: str  # a key of FORMATS, "hub" or "builtin"
@@ -97,9 +97,10 @@ class TextSource:
 
 
 def find(names: Sequence[str], reading: SourceOptions, work: Path) -> list[TextSource]:
-    """Finds the files that names stand for. Standard input is read twice, so `work` gets a copy."""
+    """Finds the files that the names stand for. Standard input is read twice, so `work` gets a
+    copy."""
     if not names:
-        raise InputError(f"no source given; name files, directories, '-' or {builtin.NAME}")
+        raise InputError(f"there is no source; name files, directories, '-' or {builtin.NAME}")
     return [source for name in names for source in find_one(name, reading, work)]
 
 
@@ -127,7 +128,7 @@ def find_one(name: str, reading: SourceOptions, work: Path) -> list[TextSource]:
         matches = [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207
         files = [file for file in matches if file.is_file()]
         if not files:
-            raise InputError(f"no file matches {name}")
+            raise InputError(f"no file matches {name}; give another pattern")
     else:
         raise InputError(
             f"{name} does not exist; give a file, a directory, a glob or {builtin.NAME}"
@@ -142,7 +143,8 @@ def find_one(name: str, reading: SourceOptions, work: Path) -> list[TextSource]:
 
 
 def in_directory(path: Path, reading: SourceOptions) -> list[TextSource]:
-    """Finds all files of known names below it, hidden ones left out, in the order of names."""
+    """Finds all files with a known suffix below a directory, sorted by name; hidden ones are
+    ignored."""
     sources = []
     for file in sorted(path.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
@@ -151,7 +153,7 @@ def in_directory(path: Path, reading: SourceOptions) -> list[TextSource]:
             sources.append(TextSource(str(file), reading.form or form, file))
     if not sources:
         raise InputError(
-            f"{path} holds no file with text; known names end in {', '.join(BY_SUFFIX)}, "
+            f"{path} holds no file with text; known suffixes are {', '.join(BY_SUFFIX)}, "
             "also with .gz or .zst"
         )
     return sources
@@ -160,7 +162,7 @@ def in_directory(path: Path, reading: SourceOptions) -> list[TextSource]:
 def documents(
     sources: Sequence[TextSource], reading: SourceOptions, tally: ReadCounts
 ) -> Iterator[TextPiece]:
-    """Reads all documents in order; those without a visible character are left out."""
+    """Yields all documents in order; documents without a visible character are left out."""
     inside = False
     for source in sources:
         for piece in pieces(source, reading, tally):
@@ -193,7 +195,8 @@ def fields_of(
     tally: ReadCounts,
     headless: bool = False,
 ) -> Iterator[tuple[str, ...]]:
-    """Reads the fields of each record as text. `headless`: an unnamed table has them in order."""
+    """Yields the fields of each record as text. With `headless`, a table without a header has them
+    in order."""
 
     def first_line(row: list[str], place: FileLine) -> TableColumns:
         if headless and len(row) >= len(fields) and not set(fields) <= set(row):
@@ -212,7 +215,7 @@ def fields_of(
             if not isinstance(value, str | None):
                 raise InputError(
                     f"the field {field!r} of {place} is {type(value).__name__}, not text; "
-                    "choose another with --field"
+                    "choose another field with --field"
                 )
         yield tuple(values[field] or "" for field in fields)
 
@@ -224,22 +227,21 @@ def by_file(content: Iterator[str]) -> Iterator[TextPiece]:
 
 
 def by_lines(content: Iterator[str]) -> Iterator[TextPiece]:
-    """Makes a document of each line; the line's end belongs to none."""
+    """Yields each line as a document, without its line end."""
     rest = ""
     for text in content:
         *whole, rest = (rest + text).split("\n")
         for line in whole:
             yield TextPiece(line.removesuffix("\r"), True)
         if len(rest) > PIECE:
-            yield TextPiece(rest[:-1], False)  # the last one may be half a line's end
+            yield TextPiece(rest[:-1], False)  # the last character may be half a line end
             rest = rest[-1]
     yield TextPiece(rest.removesuffix("\r"), True)
 
 
 def by_blank_lines(content: Iterator[str]) -> Iterator[TextPiece]:
-    """Cuts documents at blank lines, each exact but for blank lines in front and the line breaks
-    at its end.
-    """
+    """Yields documents cut at blank lines; each is exact, except for blank lines in front of it and
+    line breaks at its end."""
     rest, inside = "", False
 
     def begun(text: str) -> str:  # an indented first line stays indented
@@ -262,12 +264,12 @@ def by_blank_lines(content: Iterator[str]) -> Iterator[TextPiece]:
 def pairs(
     sources: Sequence[TextSource], reading: SourceOptions, tally: ReadCounts
 ) -> Iterator[tuple[str, str]]:
-    """Reads pairs of texts from records, or from two text files whose lines belong together."""
+    """Yields pairs of texts from records, or from two text files whose lines belong together."""
     for name, a, b in both_sides(sources, reading, tally):
         if max(len(a), len(b)) > PIECE:
             raise InputError(
                 f"a pair in {name} has a side of {max(len(a), len(b)):,} characters; "
-                f"a side may have {PIECE:,}"
+                f"the limit is {PIECE:,}"
             )
         if a.strip() and b.strip():
             yield a, b
@@ -278,7 +280,7 @@ def pairs(
 def both_sides(
     sources: Sequence[TextSource], reading: SourceOptions, tally: ReadCounts
 ) -> Iterator[tuple[str, str, str]]:
-    """Gives the name of the file and both sides of each pair, empty ones as well."""
+    """Yields the name of the file and both sides of each pair; a side may be empty."""
     if any(source.form == "text" for source in sources):
         if len(sources) != 2 or any(source.form != "text" for source in sources):
             raise InputError(
@@ -292,6 +294,6 @@ def both_sides(
     fields = [reading.source_field, reading.target_field]
     for source in sources:
         if source.form == "builtin":
-            raise InputError(f"{source.name} is plain text and holds no pairs")
+            raise InputError(f"{source.name} is plain text and holds no pairs; leave --pairs out")
         for a, b in fields_of(source, fields, reading, tally, headless=True):
             yield source.name, a, b

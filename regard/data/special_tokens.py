@@ -1,4 +1,4 @@
-"""Tokens with a meaning: how each kind of tokenizer spells them, and how they are found again."""
+"""The special tokens: how each kind of tokenizer spells them, and how they are found in one."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ KEYS = {"end": "eos", "pad": "pad", "unknown": "unk", "start": "bos", "cls": "cl
 
 
 def sentinels(count: int) -> list[str]:
-    """T5's marks for what was taken out of a text."""
+    """Returns T5's sentinel tokens, which stand for masked spans."""
     return [f"<extra_id_{i}>" for i in range(count)]
 
 
 def add_roles(fast: Fast, kind: str, count: int) -> None:
-    """Those that the vocabulary already holds keep their ids; the others come after it."""
+    """Adds the special tokens; those that the vocabulary already holds keep their ids."""
     spelled = [*SPELLINGS[kind].values(), *sentinels(count)]
     fast.add_special_tokens([AddedToken(word, special=True, normalized=False) for word in spelled])
 
 
 def configuration(kind: str, count: int) -> dict[str, Any]:
-    """tokenizer_config.json, by which transformers' AutoTokenizer opens tokenizer.json."""
+    """Returns tokenizer_config.json, by which transformers' AutoTokenizer opens tokenizer.json."""
     spelled = SPELLINGS[kind]
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -56,7 +56,7 @@ def configuration(kind: str, count: int) -> dict[str, Any]:
 
 
 def completed(tokenizer: Tokenizer, special: Special) -> Tokenizer:
-    """Returns it with the two files that AutoTokenizer wants, if only older ones are there."""
+    """Returns the tokenizer with the two files AutoTokenizer needs, if it has only older ones."""
     fast = tokenizer.ready
     if tokenizer.target_side is not None:  # no tokenizer.json can express two languages
         return tokenizer
@@ -73,7 +73,7 @@ def completed(tokenizer: Tokenizer, special: Special) -> Tokenizer:
 
 
 def special_of(tokenizer: Tokenizer, name: str) -> Special:
-    """The roles of a tokenizer: what its files declare, else what is spelled as usual."""
+    """Returns the special tokens of a tokenizer: those its files declare, else common spellings."""
     fast = tokenizer.ready
     declared: dict[str, Any] = {}
     for file in ("special_tokens_map.json", "tokenizer_config.json"):

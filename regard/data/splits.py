@@ -1,7 +1,7 @@
-"""Which document learns, which validates, which tests: a function of the seed and its beginning.
+"""Assigns documents to the training, validation and test splits, by the seed and their first text.
 
-Equal documents go to the same split. Where there are too few documents to share out, each is cut
-at sentence boundaries: its beginning learns, its end tests.
+Equal documents go to the same split. If there are too few documents, each is cut at sentence
+boundaries: its beginning is for training, its end for testing.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from regard.core.errors import InputError
 from regard.core.options import Option
 
 TRAIN, VALID, TEST = range(3)
-FEW = 10  # documents: below that they are cut
-MANY = 4096  # documents: from here on shares are kept by chance alone
-HEAD = 2**16  # characters: the first piece of a longer document has more, however it is read
+FEW = 10  # with fewer documents, each is cut into the splits
+MANY = 4096  # with so many documents, chance alone gives the right shares
+HEAD = 2**16  # characters that decide; the first piece of a longer document always has more
 ALL = 2**64
 
 
 def key(seed: int, text: str) -> int:
-    """A number below 2**64 for a document, from its beginning."""
+    """Returns a number below 2**64 for a document, computed from its beginning."""
     salt, head = seed.to_bytes(8, "little"), text[:HEAD].encode()
     return int.from_bytes(blake2b(head, digest_size=8, key=salt).digest(), "little")
 
 
 @dataclass(frozen=True)
 class SplitShares:
-    """What goes to validation and to the test; the rest learns."""
+    """The shares of the validation and test splits; the rest is for training."""
 
     valid: Annotated[
-        float, Option("Share of the documents to validate with.", "--valid-fraction", "X")
+        float, Option("The share of documents for validation.", "--valid-fraction", "X")
     ] = 0.05
     test: Annotated[
-        float, Option("Share of the documents to test with.", "--test-fraction", "X")
+        float, Option("The share of documents for the test.", "--test-fraction", "X")
     ] = 0.05
 
     def __post_init__(self) -> None:
         if not (0 <= self.valid < 1 and 0 <= self.test < 1 and self.valid + self.test < 1):
             raise InputError(
                 f"--valid-fraction {self.valid:g} and --test-fraction {self.test:g} must each be 0 "
-                "or more and leave something to learn from (together less than 1)"
+                "or more, and together less than 1, so that documents are left for training"
             )
 
     @property
@@ -52,7 +52,7 @@ class SplitShares:
 
 @dataclass(frozen=True)
 class SplitBounds:
-    """Keys up to the first bound validate, those up to the second test."""
+    """Keys up to the first bound are for validation, keys up to the second for the test."""
 
     valid: int = -1
     test: int = -1
@@ -67,7 +67,8 @@ class SplitBounds:
 
     @classmethod
     def by_rank(cls, shares: SplitShares, keys: Iterable[int]) -> SplitBounds:
-        """The exact share of the distinct documents, but each split has one if there are three."""
+        """Gives each split its exact share of the distinct documents, and at least one if there are
+        three."""
         ranked = sorted(set(keys))
         counts = [
             max(1, round(share * len(ranked))) if share else 0
@@ -82,9 +83,8 @@ class SplitBounds:
 def stretched(
     sentences: Iterable[tuple[str, int]], shares: SplitShares, size: int
 ) -> Iterator[tuple[str, int, int, bool]]:
-    """Cuts one document of so many bytes: the first sentences learn, the last test. Gives each
-    sentence, its bytes, its split, and whether its stretch ends with it.
-    """
+    """Cuts one document of `size` bytes: the first sentences are for training, the last for the
+    test. Yields each sentence, its bytes, its split, and whether it is the last of its split."""
     rest = size
     before: tuple[str, int, int] | None = None
     for text, length in sentences:

@@ -1,12 +1,12 @@
-"""Tags of words: entities written as BIO and its kin, and their way to sub-tokens and back.
+"""Tags of words: entities in BIO and related schemes, and their alignment with sub-tokens.
 
-    bio    B begins every entity, I goes on with it (IOB2)
+    bio    B begins every entity, I continues it (IOB2)
     iob1   I throughout; B only where an entity follows another of its type
-    bioes  E ends an entity, S is one of a single word
+    bioes  E ends an entity, S is an entity of a single word
     bilou  the same with L and U
 
-One rule reads them all, also where they are broken (conlleval's): an entity begins at B or S, and
-at any other tag that does not go on with an entity of its type.
+One rule (conlleval's) reads all of them, also broken ones: an entity begins at B or S, and at any
+other tag that does not continue an entity of its type.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Entity = tuple[str, int, int]  # type, first word, the word after the last
 
 
 class TagProblem(NamedTuple):
-    place: int  # the word; their number for what is wrong at the end
+    place: int  # the index of the word; the number of words for a problem at the end
     message: str
 
 
@@ -44,12 +44,12 @@ def known(scheme: str) -> str:
 
 @lru_cache(2**14)
 def split(tag: str) -> tuple[str, str]:
-    """(letter, type); the type may be empty ("B") and may hold hyphens ("B-creative-work")."""
+    """Returns (letter, type). The type may be empty ("B") or hold hyphens ("B-creative-work")."""
     letter, hyphen, kind = tag.partition("-")
     if tag == OUTSIDE:
         return OUTSIDE, ""
     if letter not in tuple("BIESLU") or (hyphen and not kind):
-        raise InputError(f"{tag!r} is no tag; expected O, or a letter and a type such as B-person")
+        raise InputError(f"{tag!r} is no tag; give O, or a letter and a type such as B-person")
     return letter, kind
 
 
@@ -58,7 +58,7 @@ def join(letter: str, kind: str) -> str:
 
 
 def goes_on(before: str | None, tag: str) -> bool:
-    """Whether a tag belongs to the entity of the tag before it."""
+    """Tells whether a tag belongs to the entity of the tag before it."""
     if before is None or OUTSIDE in (before, tag):
         return False
     letter, kind = split(tag)
@@ -67,7 +67,7 @@ def goes_on(before: str | None, tag: str) -> bool:
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """(type, start, end) of each, the end not included; in any scheme, broken or not."""
+    """Returns (type, start, end) of each entity, end excluded; for any scheme, broken or not."""
     spans: list[Entity] = []
     before = None
     for place, tag in enumerate(tags):
@@ -81,15 +81,15 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
 
 def write(spans: Iterable[Entity], count: int, scheme: str = "bio") -> list[str]:
-    """Entities as the tags of so many words."""
+    """Returns entities as the tags of `count` words."""
     letters = known(scheme)
     tags = [OUTSIDE] * count
     before: Entity = ("", 0, 0)
     for kind, start, end in sorted(spans, key=lambda entity: entity[1]):
         if not before[2] <= start < end <= count:
             raise InputError(
-                f"the entity {kind!r} of words {start} to {end} is empty, beyond the {count} words "
-                f"or overlaps one that ends at {before[2]}"
+                f"the entity {kind!r} of words {start} to {end} is empty, is beyond the {count} "
+                f"words, or overlaps an entity that ends at {before[2]}"
             )
         touches = before[2] == start > 0 and before[0] == kind
         inner = ["I"] * (end - start)
@@ -105,10 +105,9 @@ def write(spans: Iterable[Entity], count: int, scheme: str = "bio") -> list[str]
 
 
 def repair(tags: Sequence[str], scheme: str = "bio") -> list[str]:
-    """The entities that conlleval would find as legal tags of a scheme; in the scheme that they
-    are in, legal tags stay as they are. An I- without a B- begins an entity; in bioes an entity
-    ends where the next thing begins.
-    """
+    """Returns legal tags of a scheme for the entities that conlleval would find. Legal tags of the
+    same scheme do not change. An I- without a B- begins an entity; in bioes an entity ends where
+    the next tag begins something else."""
     return write(entities(tags), len(tags), scheme)
 
 
@@ -116,7 +115,7 @@ def repair(tags: Sequence[str], scheme: str = "bio") -> list[str]:
 
 
 def legal(before: str | None, tag: str | None, scheme: str = "bio") -> bool:
-    """Whether a tag may follow another; None stands for the start and the end of a sentence."""
+    """Tells whether a tag may follow another; None is the start or the end of a sentence."""
     first, kind = split(before or OUTSIDE)
     second, other = split(tag or OUTSIDE)
     letters = LETTERS[known(scheme)]
@@ -132,7 +131,7 @@ def legal(before: str | None, tag: str | None, scheme: str = "bio") -> bool:
 
 
 def problems(tags: Sequence[str], scheme: str = "bio") -> list[TagProblem]:
-    """Each illegal step, in words."""
+    """Describes each illegal step of a sequence of tags."""
     steps: list[TagProblem] = []
     before: str | None = None
     letters = LETTERS[known(scheme)]
@@ -147,7 +146,7 @@ def problems(tags: Sequence[str], scheme: str = "bio") -> list[TagProblem]:
             before = None
             continue
         if not legal(before, tag, scheme):
-            there = f"follows {before}" if before else "has no tag before it to follow"
+            there = f"follows {before}" if before else "has no tag before it"
             steps.append(TagProblem(place, f"{tag} {there}, which {scheme!r} forbids"))
         before = tag
     if not legal(before, None, scheme):
@@ -158,16 +157,17 @@ def problems(tags: Sequence[str], scheme: str = "bio") -> list[TagProblem]:
 
 
 def detect(sentences: Iterable[Sequence[str]]) -> str:
-    """The scheme of a file: by its letters, and between bio and iob1 by what breaks less.
+    """Returns the scheme of a file: by its letters, and for bio or iob1 by which one breaks less
+    often.
 
-    A tag that is none is left for `problems` to name.
+    A word that is not a tag at all is left for `problems` to name.
     """
     rows = list(sentences)
     used = {tag.partition("-")[0] for row in rows for tag in row}
     if used & {*"ES"} and used & {*"LU"}:
         raise InputError(
-            f"the tags mix two schemes: {', '.join(sorted(used & {*'ESLU'}))}; bioes has E and S, "
-            "bilou has L and U"
+            f"the tags mix two schemes: {', '.join(sorted(used & {*'ESLU'}))}; use either bioes "
+            "(with E and S) or bilou (with L and U)"
         )
     if used & {*"LU"}:
         return "bilou"
@@ -178,7 +178,7 @@ def detect(sentences: Iterable[Sequence[str]]) -> str:
 
 
 def labels(kinds: Iterable[str], scheme: str = "bio") -> list[str]:
-    """All tags of a scheme over these types, O first."""
+    """Returns all tags of a scheme over these types, O first."""
     letters = LETTERS[known(scheme)]
     return [OUTSIDE, *(join(letter, kind) for kind in sorted(set(kinds)) for letter in letters)]
 
@@ -192,28 +192,29 @@ def is_tag(tag: str) -> bool:
 
 
 def of_entities(tags: Iterable[str]) -> bool:
-    """BIO or its kin? Others, such as parts of speech, are each word's own."""
+    """Tells whether all tags are BIO-like, and not single words' tags, such as parts of speech."""
     return all(map(is_tag, tags))
 
 
 def kinds_of(tags: Iterable[str]) -> set[str]:
-    """The kinds of entities, "" among them for a word outside; none where tags are not of such."""
+    """Returns the types of entities, with "" for a word outside; empty if the tags are not
+    BIO-like."""
     names = set(tags)
     return {split(tag)[1] for tag in names} if of_entities(names) else set()
 
 
 def scheme_of(labels: Iterable[str]) -> str:
-    """The scheme that legal tags of these labels are in."""
+    """Returns the scheme to which legal tags of these labels belong."""
     letters = {split(label)[0] for label in labels}
     return "bilou" if letters & {*"LU"} else "bioes" if letters & {*"ES"} else "bio"
 
 
 @dataclass(frozen=True)
 class Entities:
-    """How labels make entities, as `entities` reads them, many at once."""
+    """Reads entities from arrays of label ids, by the same rule as `entities`."""
 
-    kinds: np.ndarray  # of each label; -1 is none
-    steps: np.ndarray  # [K, K]: does a label go on with the entity of the one before?
+    kinds: np.ndarray  # the kind of each label; -1 is none
+    steps: np.ndarray  # [K, K]: whether a label continues the entity of the label before
 
     @classmethod
     def of(cls, labels: list[str]) -> Entities:
@@ -223,9 +224,8 @@ class Entities:
         return cls(np.array(places), np.array(steps))
 
     def spans(self, labels: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of words in their order, with the numbers of their rows: the kind of the entity that
-        begins at each (-1: none), and the word behind its end.
-        """
+        """Reads words in order, with the numbers of their rows. Returns for each word the kind of
+        the entity that begins there (-1: none), and the index of the word after its end."""
         on = np.zeros(len(labels), bool)
         on[1:] = self.steps[labels[:-1], labels[1:]] & (rows[1:] == rows[:-1])
         stops = np.append(np.flatnonzero(~on), len(labels))
@@ -235,7 +235,7 @@ class Entities:
     def count(
         self, claimed: np.ndarray, real: np.ndarray, rows: np.ndarray
     ) -> tuple[int, int, int]:
-        """Entities that are right, claimed, real."""
+        """Returns the numbers of right, predicted and gold entities."""
         (ours, our_ends), (theirs, their_ends) = self.spans(claimed, rows), self.spans(real, rows)
         right = (ours >= 0) & (ours == theirs) & (our_ends == their_ends)
         return int(right.sum()), int((ours >= 0).sum()), int((theirs >= 0).sum())
@@ -245,10 +245,10 @@ class Entities:
 
 
 class TagWindow(NamedTuple):
-    """A part of a sentence as the model takes it. `words[i]` is scored at position `rows[i]`."""
+    """A part of a sentence, as input of the model. `words[i]` is scored at position `rows[i]`."""
 
     ids: list[int]
-    labels: list[int]  # of the first sub-tokens that are scored here; else IGNORED
+    labels: list[int]  # labels of the first sub-tokens that are scored here; else IGNORED
     rows: list[int]
     words: list[int]
 
@@ -259,30 +259,31 @@ def align_all(
     tokenizer: Tokenizer,
     length: int,
     *,
-    around: tuple[list[int], list[int]],  # marks before and after
+    around: tuple[list[int], list[int]],  # the special tokens before and after
     shared: int | None = None,
-    blank: int | None = None,  # stands for a word of which the tokenizer makes nothing
+    blank: int | None = None,  # the id of a word for which the tokenizer gives no token
 ) -> list[list[TagWindow]]:
-    """The windows of many sentences, of at most `length` tokens; each word is scored once.
+    """Returns the windows of many sentences, of at most `length` tokens; each word is scored once.
 
-    The first sub-token of a word carries its label (BERT, 5.3). A sentence that fits is one
-    window; a longer one is cut between words, `shared` tokens standing in two windows (a quarter
-    unless told), and a word counts where its context is fullest. Without a `blank` a word of which
-    the tokenizer makes nothing (control characters) is in no window. A word longer than a window
-    loses its end. Each word is cut for itself, so each is cut only once.
+    The first sub-token of a word carries its label (BERT, 5.3). A sentence that fits is one window;
+    a longer one is cut between words, so that `shared` tokens (by default a quarter) stand in two
+    windows, and a word is scored where its context is fullest. Without a `blank`, a word that gives
+    no token (control characters) is in no window. A word longer than a window loses its end. Each
+    distinct word is tokenized alone, and only once.
     """
     before, after = around
     room = length - len(before) - len(after)
     if room < 1:
         raise ConfigError(
-            f"a length of {length} has no room for words beside {len(before) + len(after)} marks"
+            f"a length of {length} has no room for words beside {len(before) + len(after)} special "
+            "tokens; give a larger one"
         )
     shared = room // 4 if shared is None else shared
     windows = []
     for number, rows in enumerate(pieces(sentences, tokenizer.ready, blank)):
         own = None if tags is None else tags[number]
         if own is not None and len(own) != len(rows):
-            raise InputError(f"{len(rows)} words have {len(own)} tags; each word needs one")
+            raise InputError(f"{len(rows)} words have {len(own)} tags; give one tag for each word")
         windows.append(divide(rows, own, around, room, shared))
     return windows
 
@@ -290,7 +291,7 @@ def align_all(
 def pieces(
     sentences: Sequence[Sequence[str]], fast: Fast, blank: int | None
 ) -> Iterator[list[list[int]]]:
-    """The ids of each word of each sentence."""
+    """Yields the ids of each word of each sentence."""
     if spaced(fast):
         sentences = [
             [f" {word}" if place and word else word for place, word in enumerate(words)]
@@ -304,13 +305,13 @@ def pieces(
 
 
 def divide(
-    pieces: Sequence[list[int]],  # of each word
+    pieces: Sequence[list[int]],  # the ids of each word
     tags: Sequence[int] | None,
     around: tuple[list[int], list[int]],
     room: int,
     shared: int,
 ) -> list[TagWindow]:
-    """The windows of one sentence."""
+    """Returns the windows of one sentence."""
     before, after = around
     order = [word for word, ids in enumerate(pieces) if ids]
     rows = [pieces[word][:room] for word in order]
@@ -336,7 +337,7 @@ def divide(
 
 
 def cut(ends: Sequence[int], room: int, shared: int) -> list[tuple[int, int]]:
-    """Windows as (first, last) of words that end at these tokens; each reaches a new word."""
+    """Returns windows as (first, last) over words that end at these tokens; each has a new word."""
     count = len(ends) - 1
     parts: list[tuple[int, int]] = []
     first = last = 0
@@ -354,7 +355,8 @@ def cut(ends: Sequence[int], room: int, shared: int) -> list[tuple[int, int]]:
 
 
 def spaced(fast: Fast) -> bool:
-    """Whether a word is cut otherwise after a space (GPT-2): one by one, words would lose it."""
+    """Tells whether a word is tokenized differently after a space (GPT-2); a lone word would lose
+    it."""
 
     def last(text: str) -> str:
         normal = fast.normalizer.normalize_str(text) if fast.normalizer else text

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Fast
 from regard.core.errors import FormatError, InputError
 from regard.core.files import parse_json
 
-# Everything that may belong to a tokenizer; kept byte for byte when a model is saved again.
+# All files of tokenizers; they are copied byte for byte when a model is saved again.
 FILES = tuple(
     """
     tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.txt
@@ -22,14 +22,14 @@ FILES = tuple(
     sentencepiece.bpe.model chat_template.jinja
     """.split()
 )
-FILE_LIMIT = 2**28  # bytes
+FILE_LIMIT = 2**28  # bytes in a file
 # transformers decodes with these replacements, in this order, where a directory asks for it.
 CLEAN_UP = {f" {mark}": mark for mark in ".?!,"} | {
     " ' ": "'", " n't": "n't", " 'm": "'m", " 's": "'s", " 've": "'ve", " 're": "'re"
 }  # fmt: skip
 
 
-@dataclass(eq=False)  # one is equal to itself alone, so that it can be a key
+@dataclass(eq=False)  # compared by identity, so that it can be a key
 class Tokenizer:
     """Turns text into ids and back.
 
@@ -45,14 +45,15 @@ class Tokenizer:
 
     @classmethod
     def open(cls, directory: Path) -> Tokenizer | None:
-        """The directory's tokenizer; None if it has none."""
+        """Returns the directory's tokenizer, or None if it has none."""
         files = {}
         for name in FILES:
             file = directory / name
             if file.is_file():
                 if file.stat().st_size > FILE_LIMIT:
                     raise FormatError(
-                        f"{file} has {file.stat().st_size:,} bytes; that is no tokenizer"
+                        f"{file} has {file.stat().st_size:,} bytes, too many for a tokenizer; "
+                        f"remove it, or give a file of at most {FILE_LIMIT:,} bytes"
                     )
                 files[name] = file.read_bytes()
         if not files:
@@ -82,7 +83,7 @@ class Tokenizer:
                     fast, files = from_vocab_files(source, name)
             except FormatError as error:
                 return cls(None, files, reason=f"the tokenizer of {directory}: {error}")
-        fast.no_padding()  # what a file says of padding and truncation is for its own library
+        fast.no_padding()  # the padding and truncation of a file are for its own library
         fast.no_truncation()
         return cls(fast, files, target)
 
@@ -123,9 +124,8 @@ class Tokenizer:
 
     @cached_property
     def pad_id(self) -> int:
-        """What fills a batch: the padding token, or the end token where there is none, which the
-        attention mask hides.
-        """
+        """The id that fills a batch: the padding token or, if there is none, the end token, which
+        the attention mask hides."""
         from regard.data.special_tokens import special_of
 
         special = special_of(self, "this model")
@@ -145,21 +145,23 @@ class Tokenizer:
         return_tensors: Literal["pt"] | None = None,
         add_special_tokens: bool = True,
     ) -> dict[str, Any]:
-        """What a model is called with: `input_ids`, `attention_mask` and, where a text has several
-        parts, `segments`. As lists, or with return_tensors="pt" as tensors [texts, tokens], which
-        are padded on the right.
+        """Returns the inputs of a model: `input_ids`, `attention_mask` and, if a text has several
+        parts, `segments`. They are lists or, with return_tensors="pt", tensors [texts, tokens]
+        padded on the right.
 
         >>> model(**tokenizer(["a film", "a long book"], return_tensors="pt"))
         """
         if truncation and max_length is None:
-            raise InputError("truncation needs max_length; give the number of tokens")
+            raise InputError("truncation needs max_length; give the largest number of tokens")
         if return_tensors not in (None, "pt"):
             raise InputError(f"return_tensors is {return_tensors!r}; it must be 'pt', or left out")
         one = isinstance(texts, str)
         first = [texts] if isinstance(texts, str) else list(texts)
         second = [pairs] if isinstance(pairs, str) else pairs
         if second is not None and len(second) != len(first):
-            raise InputError(f"{len(first):,} texts but {len(second):,} pairs; give one for each")
+            raise InputError(
+                f"there are {len(first):,} texts but {len(second):,} pairs; give one for each text"
+            )
         inputs = first if second is None else list(zip(first, second, strict=True))
         fast = self.ready if not truncation or max_length is None else self.cutting(max_length)
         encoded = fast.encode_batch(inputs, add_special_tokens=add_special_tokens)
@@ -181,7 +183,7 @@ class Tokenizer:
         return {name: torch.tensor(rows, dtype=torch.long) for name, rows in columns.items()}
 
     def encode(self, text: str, pair: str | None = None, *, special: bool = True) -> list[int]:
-        """Ids of a text, or of two; `special` adds what the model expects around them."""
+        """Returns the ids of one or two texts; `special` adds the model's special tokens."""
         ids: list[int] = self.ready.encode(text, pair, add_special_tokens=special).ids
         return ids
 

@@ -1,13 +1,13 @@
-"""The unigram language model of pieces (Kudo 2018, "Subword Regularization", sec. 3.2), trained.
+"""Trains the unigram language model of subwords (Kudo 2018, "Subword Regularization", sec. 3.2).
 
-Expectation maximization over all segmentations of the words; then the pieces that would be missed
-least are dropped; again and again. All sums run in one fixed order. (The trainer of the
-`tokenizers` library sums in the order of a hash that changes from run to run, and counts a piece
-once a distinct word, however often the word occurs.)
+It repeats expectation maximization over all segmentations of the words, and then drops the pieces
+whose loss matters least. All sums run in one fixed order. (The trainer of the `tokenizers` library
+sums in the order of a hash that changes from run to run, and counts a piece once per distinct word,
+however often the word occurs.)
 
 Shapes: the words stand one after the other in T characters, the longest first. `inside[n - 1][t]`
-is the piece of n characters that begins at character t. W words, N pieces; behind their ids come
-two more, for "no such piece" and for a character outside of the alphabet.
+is the piece of n characters that begins at character t. There are W words and N pieces; two more
+ids follow, for "no such piece" and for a character outside of the alphabet.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from unicodedata import category
 
 import numpy as np
 
-LONGEST = 16  # characters of a piece
-CHARACTERS = 1_500_000  # of the words that are learned from, the commonest first
-SEEDS = 10  # pieces at the start for each one wanted
-SHRINK = 0.75
-ROUNDS = 2  # of expectation and maximization between two prunings
-UNKNOWN = -10.0  # added to the score of the rarest piece
-FEWEST = 0.5  # expected occurrences are taken for at least so many
+LONGEST = 16  # characters in the longest piece
+CHARACTERS = 1_500_000  # characters of the words to train on, the most frequent words first
+SEEDS = 10  # initial pieces for each piece of the result
+SHRINK = 0.75  # the share of pieces that a pruning keeps
+ROUNDS = 2  # rounds of expectation and maximization between two prunings
+UNKNOWN = -10.0  # added to the score of the rarest piece: the score of an unknown character
+FEWEST = 0.5  # the least number of expected occurrences
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 MARK = "▁"
-KIND = {"L": 0, "M": 0, "N": 1}  # of Unicode's categories; all others are marks
+KIND = {"L": 0, "M": 0, "N": 1}  # kinds by Unicode's categories; all others are punctuation
 
-Floats = np.ndarray  # of 64 bits
+Floats = np.ndarray  # float64
 Integers = np.ndarray
 
 
 def learn(counts: Counter[str], size: int) -> list[tuple[str, float]]:
-    """At most `size` pieces with their log probabilities, the likeliest first."""
+    """Returns at most `size` pieces with their log probabilities, the most probable first."""
     words = WordCounts(counts)
     pieces = SubwordPieces(words, size)
     while True:
@@ -54,7 +54,7 @@ def learn(counts: Counter[str], size: int) -> list[tuple[str, float]]:
 
 
 def likelihood(expected: Floats) -> Floats:
-    """Log probabilities; the digamma function makes rare pieces rarer (a sparse prior)."""
+    """Returns log probabilities; the digamma function makes rare pieces rarer (a sparse prior)."""
     counts = np.maximum(expected, FEWEST)
     score: Floats = digamma(counts) - digamma(counts.sum(keepdims=True))
     return score
@@ -73,7 +73,7 @@ def digamma(x: Floats) -> Floats:
 
 
 class WordCounts:
-    """The commonest words, each with its count, and where which piece stands inside them."""
+    """The most frequent words with their counts, and the pieces that stand inside them."""
 
     def __init__(self, counts: Counter[str]) -> None:
         ranked = sorted(counts, key=lambda word: (-counts[word], word))
@@ -82,18 +82,19 @@ class WordCounts:
         ranked, rare = ranked[:many], ranked[many:]
         known = {letter for word in ranked for letter in word}
         missing = {letter for word in rare for letter in word} - known
-        ranked += sorted(missing)  # no character is forgotten with a rare word
+        ranked += sorted(missing)  # characters that only rare words have
         ranked.sort(key=len, reverse=True)
         self.text = "".join(ranked)
         self.length = np.array([len(word) for word in ranked])
         self.start = np.cumsum(self.length) - self.length
         self.count = np.array([max(1, counts[word]) for word in ranked], np.float64)
-        self.word = np.repeat(np.arange(len(ranked)), self.length)  # of each character
+        self.word = np.repeat(np.arange(len(ranked)), self.length)  # the word of each character
         self.left = (self.start + self.length)[self.word] - np.arange(len(self.text))
         self.inside: list[Integers] = []
 
     def windows(self) -> Iterator[tuple[Integers, Integers]]:
-        """For each length: where a window of it begins, and a number for what it holds."""
+        """Yields for each length where windows of it begin, and a number that identifies each
+        content."""
         codes = np.frombuffer(self.text.encode("utf-32-le"), "<u4").astype(np.uint64)
         keys = np.zeros(len(codes), np.uint64)
         for length in range(1, LONGEST + 1):
@@ -104,9 +105,8 @@ class WordCounts:
             yield places, keys[places]
 
     def mixed(self) -> Integers:
-        """How often the kind of character changes up to each one; a piece is of one kind, as in
-        SentencePiece, but for the mark in front of a word.
-        """
+        """Returns how often the kind of character has changed up to each character. A piece has one
+        kind, as in SentencePiece, except for the mark in front of a word."""
         letters = {letter: KIND.get(category(letter)[0], 2) for letter in set(self.text)}
         kinds = np.array([letters[letter] for letter in self.text])
         marks = np.flatnonzero((np.array(list(self.text)) == MARK) & (self.left > 1))
@@ -114,7 +114,8 @@ class WordCounts:
         return np.cumsum(np.diff(kinds, prepend=kinds[:1]) != 0)
 
     def expected(self, pieces: SubwordPieces) -> Floats:
-        """How often each piece occurs, over all segmentations by their probability."""
+        """Returns how often each piece occurs, over all segmentations weighted by their
+        probability."""
         chance = pieces.chances()
         before, after, total = self.passes(chance)
         share = np.divide(self.count, total, out=np.zeros_like(total), where=total > 0)
@@ -127,8 +128,9 @@ class WordCounts:
         return expected[: len(pieces)]
 
     def passes(self, chance: list[Floats]) -> tuple[Floats, Floats, Floats]:
-        """What leads to each gap between characters, what follows it, and the whole of a word."""
-        gaps = self.start + np.arange(len(self.start))  # a word of n characters has n + 1 of them
+        """Returns the forward and the backward sums at each gap between characters, and each word's
+        total."""
+        gaps = self.start + np.arange(len(self.start))  # a word of n characters has n + 1 gaps
         size = len(self.text) + len(self.start) + LONGEST
         before, after = np.zeros(size), np.zeros(size)
         before[gaps] = after[gaps + self.length] = 1
@@ -151,7 +153,7 @@ class WordCounts:
 
 
 class SubwordPieces:
-    """Stretches of the words; all characters of the alphabet are among them for ever."""
+    """The current pieces, as slices of the words. Single characters are never dropped."""
 
     def __init__(self, words: WordCounts, size: int) -> None:
         first = list(seeds(words))
@@ -169,7 +171,7 @@ class SubwordPieces:
         return len(self.start)
 
     def placed(self, words: WordCounts, n: int, places: Integers, keys: Integers) -> Integers:
-        """The pieces of n characters, wherever they stand."""
+        """Returns the pieces of n characters at each place."""
         nothing, unknown = len(self), len(self) + 1
         ids = np.full(len(words.text), nothing, np.int32)
         if n == 1:
@@ -186,14 +188,15 @@ class SubwordPieces:
         return ids
 
     def chances(self) -> list[Floats]:
-        """Probabilities by length, scaled so that a long word is neither huge nor nothing."""
+        """Returns probabilities by length, scaled so that a long word neither overflows nor
+        underflows."""
         chance = np.exp(self.score)
         level = -(chance * self.score).sum() / (chance * self.length).sum()
         scores = np.concatenate([self.score, [-np.inf, self.score.min() + UNKNOWN]])
         return [np.exp(scores + level * n) for n in range(1, LONGEST + 1)]
 
     def prune(self, words: WordCounts, expected: Floats, keep: int) -> None:
-        """Drops the pieces without which the text is least more surprising."""
+        """Drops the pieces whose removal raises the loss of the text least."""
         loss = expected * (self.score - self.instead(words))
         loss[self.length == 1] = np.inf
         left = np.sort(best(loss, keep))
@@ -204,7 +207,7 @@ class SubwordPieces:
         self.start, self.length, self.score = self.start[left], self.length[left], self.score[left]
 
     def instead(self, words: WordCounts) -> Floats:
-        """The score of the best way to write each piece with two or more others."""
+        """Returns the score of the best way to write each piece with two or more others."""
         scores = np.concatenate([self.score, [-np.inf, self.score.min() + UNKNOWN]])
         reached = np.full((len(self), LONGEST + 1), -np.inf)
         reached[:, 0] = 0
@@ -220,16 +223,17 @@ class SubwordPieces:
 class SubwordWindows(NamedTuple):
     """All windows of one length."""
 
-    places: Integers  # where they begin
-    which: Integers  # the number of what they hold
-    first: Integers  # where each number is first
-    counts: Floats  # how often each occurs
+    places: Integers  # where the windows begin
+    which: Integers  # the number of each window's content
+    first: Integers  # where each content occurs first
+    counts: Floats  # how often each content occurs
 
 
 def seeds(words: WordCounts) -> Iterator[tuple[Integers, Integers, Floats]]:
-    """The pieces to begin with, length by length: where they stand, their length, their count.
+    """Yields the initial pieces, length by length: their places, their length, their count.
 
-    Longer ones must be seen oftener. One that is as often as a longer one never stands alone.
+    Longer pieces must occur more often. A piece that is as frequent as a longer one around it never
+    stands alone.
     """
     mixed = words.mixed()
 
@@ -254,5 +258,5 @@ def seeds(words: WordCounts) -> Iterator[tuple[Integers, Integers, Floats]]:
 
 
 def best(values: Floats, many: int) -> Integers:
-    """The places of the largest, equal ones in their order."""
+    """Returns the indices of the largest values; equal values keep their order."""
     return np.argsort(-values, kind="stable")[:many]

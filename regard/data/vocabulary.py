@@ -1,10 +1,11 @@
-"""Training tokenizers. One data directory serves every model, so each carries every role.
+"""Trains tokenizers. One data directory serves every model, so each tokenizer has all special
+tokens.
 
-Two traps are closed here. An unspaced script makes one "word" of a whole page, which trainers hold
-many times over and which is slow to encode: every kind cuts runs of letters at a bounded length, by
-a rule that stands in tokenizer.json. And the library's trainers number the forms of characters in
-the order of a hash that differs from run to run: they are given those forms in a fixed order, so
-that the same text makes the same files.
+Two traps are avoided here. A script without spaces makes one "word" of a whole page, which trainers
+store many times over and which is slow to encode: every kind cuts runs of letters at a bounded
+length, by a rule that stands in tokenizer.json. And the library's trainers number the forms of
+characters in the order of a hash that differs from run to run: they get those forms in a fixed
+order, so that the same text gives the same files.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ KINDS = tuple(SPELLINGS)
 DEFAULT = {"bytes-bpe": 8192, "bpe": 8192, "wordpiece": 8192, "unigram": 8192, "words": 32768,
            "characters": 65536}  # fmt: skip
 LOSSLESS = ("bytes-bpe", "bytes")
-RUN, WORD = 16, 64  # characters of an unspaced script, of any other
+RUN, WORD = 16, 64  # most characters in a run of an unspaced script, and of any other
 
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
-# GPT-2's own rule, with bounds; the same cuts wherever a run of letters is shorter than they are.
+# GPT-2's own rule, with bounds; it splits as GPT-2 does wherever a run of letters is shorter.
 GPT2 = (
     rf"'s|'t|'re|'ve|'m|'ll|'d| ?[{UNSPACED}]{{1,{RUN}}}| ?[\p{{L}}&&[^{UNSPACED}]]{{1,{WORD}}}"
     rf"| ?\p{{N}}{{1,{WORD}}}| ?[^\s\p{{L}}\p{{N}}{UNSPACED}]{{1,{WORD}}}"
     rf"|\s{{1,{WORD}}}(?!\S)|\s{{1,{WORD}}}"
 )
 BOUNDED = rf"[{UNSPACED}]{{1,{RUN}}}|[^{UNSPACED}]{{1,{WORD}}}"
-# Words and marks apart; `<unk>` and the `@-@` of tokenized corpora stay whole.
+# Words and punctuation are separate; `<unk>` and the `@-@` of tokenized corpora stay whole.
 WORDS = rf"<unk>|@[-,.]@|[{UNSPACED}]|[\w&&[^{UNSPACED}]]{{1,{WORD}}}|[^\w\s{UNSPACED}]{{1,{RUN}}}"
-# A text that begins with a word of a spaced script gets the mark that the word has in the middle.
+# A text that begins with a word of a spaced script gets the `▁` that the word has inside a text.
 BEGINNING = rf"\A(?=[^\s{UNSPACED}\x{{3000}}-\x{{303f}}“”‘’…—])"
 
 
 def train(
     kind: str, texts: Sequence[str], *, vocab_size: int | None, lower: bool | None, marks: int
 ) -> Tokenizer:
-    """A tokenizer with `vocab_size` entries, the roles and `marks` sentinels among them."""
+    """Trains a tokenizer with `vocab_size` entries, with special tokens and `marks` sentinels."""
     if kind not in KINDS:
         raise UnknownName("tokenizer", kind, KINDS, "(or give the directory of an existing one)")
     if lower is None:
-        lower = kind == "bpe"  # as GPT-1's
+        lower = kind == "bpe"  # GPT-1's text is lowercase
     wanted = vocab_size if vocab_size is not None else DEFAULT.get(kind, 256 + len(ROLES) + marks)
     room = wanted - len(ROLES) - marks
     least = 256 if kind in LOSSLESS else 16
@@ -67,8 +68,8 @@ def train(
     reached = fast.get_vocab_size()
     if vocab_size is not None and reached != wanted:
         raise InputError(
-            f"--vocab-size {wanted:,} is not what this text gives with {kind}: it gives "
-            f"{reached:,}; ask for fewer, give more text, or leave it out to take what there is"
+            f"--vocab-size {wanted:,} cannot be reached: this text gives {reached:,} entries with "
+            f"{kind}; ask for fewer, give more text, or leave --vocab-size out"
         )
     files = {
         "tokenizer.json": fast.to_str(pretty=True).encode(),
@@ -86,7 +87,7 @@ def cut(rule: str) -> pre_tokenizers.PreTokenizer:
 
 
 def bytes_bpe(texts: Sequence[str], room: int, lower: bool) -> Fast:
-    """GPT-2's: nothing is unknown, and the text comes back exactly."""
+    """Trains GPT-2's byte-level BPE: no text is unknown, and decoding gives the exact text."""
     fast = byte_level(models.BPE(), lower)
     fast.train_from_iterator(
         texts,
@@ -101,7 +102,7 @@ def bytes_bpe(texts: Sequence[str], room: int, lower: bool) -> Fast:
 
 
 def raw_bytes(texts: Sequence[str], room: int, lower: bool) -> Fast:
-    """The id of a byte is its value."""
+    """Builds a tokenizer in which the id of a byte is its value."""
     letters = {letter: value for value, letter in enumerate(byte_letters())}
     return byte_level(models.BPE(vocab=letters, merges=[]), lower)
 
@@ -117,14 +118,15 @@ def byte_level(model: models.Model, lower: bool) -> Fast:
 
 
 def byte_letters() -> list[str]:
-    """GPT-2's letter for each byte: itself where that is printable, else one from U+0100 on."""
+    """Returns GPT-2's letter for each byte: itself if it is printable, else one from U+0100 on."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     return [chr(value if value in printable else next(others)) for value in range(256)]
 
 
 def bert_like(model: models.Model, lower: bool) -> Fast:
-    """BERT's normalizer, also used for GPT-1: each Chinese character is a word."""
+    """Builds a tokenizer with BERT's normalizer (also used for GPT-1): a Chinese character is a
+    word."""
     fast = Fast(model)
     fast.normalizer = normalizers.BertNormalizer(lowercase=lower)
     fast.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), cut(BOUNDED)])
@@ -132,7 +134,7 @@ def bert_like(model: models.Model, lower: bool) -> Fast:
 
 
 def bpe(texts: Sequence[str], room: int, lower: bool) -> Fast:
-    """GPT-1's: `</w>` marks the end of a word."""
+    """Trains GPT-1's BPE, in which `</w>` marks the end of a word."""
     roles = SPELLINGS["bpe"]
     shape: dict[str, Any] = {"unk_token": roles["unknown"], "end_of_word_suffix": "</w>"}
     fast = bert_like(models.BPE(**shape), lower)
@@ -152,7 +154,7 @@ def bpe(texts: Sequence[str], room: int, lower: bool) -> Fast:
 
 
 def wordpiece(texts: Sequence[str], room: int, lower: bool) -> Fast:
-    """BERT's: `##` marks what goes on with a word."""
+    """Trains BERT's WordPiece, in which `##` marks a piece that continues a word."""
     roles = SPELLINGS["wordpiece"]
     fast = bert_like(models.WordPiece({}, unk_token=roles["unknown"]), lower)
     learned = learn_forms(
@@ -178,9 +180,9 @@ def learn_forms(
 ) -> dict[str, Any]:
     """Trains a model in which a character has two forms, alone and with an affix.
 
-    The first training has no room and only finds the forms; in the second they are numbered. The
-    alphabet shrinks until its forms leave a quarter of the room. `bare`: the characters that need
-    the form without the affix; the library holds it for all, so the others are taken out again.
+    The first training has no room and only finds the forms; in the second they get numbers. The
+    alphabet shrinks until its forms leave a quarter of the room. `bare` holds the characters that
+    need the form without the affix; the library adds it for all, so the others are removed again.
     """
     letters = frequent(fast, texts)
     most = room
@@ -209,7 +211,7 @@ def learn_forms(
 
 
 def inside_words(fast: Fast, texts: Sequence[str]) -> set[str]:
-    """The characters with another one of the same word behind them (a few too many at most)."""
+    """Returns the characters that another one of the same word follows (perhaps a few too many)."""
     pairs: set[tuple[str, str]] = set()
     for text in texts:
         normal = fast.normalizer.normalize_str(text)
@@ -222,7 +224,7 @@ def apart(letter: str) -> bool:
 
 
 def frequent(fast: Fast, texts: Sequence[str]) -> list[str]:
-    """The characters, the commonest first, without white space."""
+    """Returns the characters without white space, the most frequent first."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(fast.normalizer.normalize_str(text) if fast.normalizer else text)
@@ -231,7 +233,7 @@ def frequent(fast: Fast, texts: Sequence[str]) -> list[str]:
 
 
 def words(texts: Sequence[str], room: int, lower: bool) -> Fast:
-    """The commonest first, as adaptive softmax wants them."""
+    """Trains a vocabulary of words, the most frequent first, as adaptive softmax needs them."""
     roles = SPELLINGS["words"]
     fast = Fast(models.WordLevel({}, unk_token=roles["unknown"]))
     fast.normalizer = lowered(lower)
@@ -251,7 +253,7 @@ def words(texts: Sequence[str], room: int, lower: bool) -> Fast:
 
 
 def characters(texts: Sequence[str], room: int, lower: bool) -> Fast:
-    """A merge-less BPE: one id a character, the commonest first, white space too."""
+    """Builds a BPE without merges: one id per character (also white space), most frequent first."""
     roles = SPELLINGS["characters"]
     fast = Fast(models.BPE())
     fast.normalizer = lowered(lower)
@@ -267,7 +269,7 @@ def characters(texts: Sequence[str], room: int, lower: bool) -> Fast:
 
 
 def unigram(texts: Sequence[str], room: int, lower: bool) -> Fast:
-    """XLNet's and T5's: white space is `▁`; runs of it count once."""
+    """Trains the tokenizer of XLNet and T5: white space is `▁`, and runs of it count once."""
     from regard.data.unigram import learn
 
     fast = Fast(models.Unigram())
@@ -287,7 +289,7 @@ def unigram(texts: Sequence[str], room: int, lower: bool) -> Fast:
         normal = fast.normalizer.normalize_str(text)
         counts.update(word for word, _ in fast.pre_tokenizer.pre_tokenize_str(normal))
     pieces = learn(counts, room)
-    # Only `<unk>` is inside the model: a piece is found in any text that spells it.
+    # Only `<unk>` is in the model, since a piece of the model is found in any text that spells it.
     fast.model = models.Unigram([(SPELLINGS["unigram"]["unknown"], 0.0), *pieces], unk_id=0)
     fast.decoder = decoders.Metaspace(prepend_scheme="always")
     return fast

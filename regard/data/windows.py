@@ -1,8 +1,8 @@
-"""A question and a passage as the windows that a model can take (SQuAD).
+"""Cuts a question and a passage into windows that fit a model's context (SQuAD).
 
 A passage longer than the room beside the question is read through windows that move by `stride`
-tokens. A token stands in several of them; it counts where its context is fullest. Positions are
-tied to characters of the passage, so that an answer is always a piece of the text itself.
+tokens. A token may stand in several windows; it counts where its context is fullest. Positions map
+to characters of the passage, so that an answer is always a piece of the text itself.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from regard.data.examples import AnswerSpan, Question
 from regard.data.input_formats import PassageFormat
 from regard.data.tokenizer import Tokenizer
 
-Offsets = tuple[tuple[int, int], ...]  # the characters of each token: begin, end
+Offsets = tuple[tuple[int, int], ...]  # the characters of each token as (begin, end)
 TEXTS = ("question", "passage")
-TOGETHER = 1024  # questions that are encoded at once
+TOGETHER = 1024  # questions that are encoded together
 
 
 def bare(layout: PassageFormat) -> PassageFormat:
-    """The two texts alone: how others let GPT-2 read them. No answer is at the first position."""
+    """Returns the layout without special tokens, as other libraries feed texts to GPT-2. "No
+    answer" is then the first position."""
     pairs = zip(layout.parts, layout.segments, strict=True)
     parts, segments = zip(
         *((part, segment) for part, segment in pairs if part in TEXTS), strict=True
@@ -39,42 +40,42 @@ class PassageWindow:
     ids: tuple[int, ...]
     segments: tuple[int, ...]
     cls: int  # the position that stands for "no answer"
-    question: tuple[int, int]  # positions: begin, end
+    question: tuple[int, int]  # the positions of the question as (begin, end)
     first: int  # the position of its first passage token
-    start: int  # the number of that token in the passage
-    count: int  # passage tokens
-    fullest: tuple[bool, ...]  # which have no fuller context in another window: without a gap
+    start: int  # the index of that token in the passage
+    count: int  # the number of passage tokens
+    fullest: tuple[bool, ...]  # tokens with no fuller context in another window; contiguous
     target: tuple[int, int]  # positions of the answer's first and last token; else cls twice
-    answered: bool  # the whole answer stands here
+    answered: bool  # whether the whole answer is in this window
 
     def token(self, position: int) -> int:
-        """The passage token at a position."""
+        """Returns the index of the passage token at a position."""
         return self.start + position - self.first
 
 
 @dataclass(frozen=True)
 class QuestionWindows:
-    """A question, cut."""
+    """A question, cut into windows."""
 
     example: Question
-    offsets: Offsets  # of the passage's tokens
+    offsets: Offsets  # the offsets of the passage's tokens
     windows: tuple[PassageWindow, ...]
-    gold: tuple[int, int] | None  # passage tokens of the answer, the last included
-    cut: bool = False  # has the question lost its end?
+    gold: tuple[int, int] | None  # passage tokens of the answer, the last one included
+    cut: bool = False  # whether the question has lost its end
 
     def characters(self, first: int, last: int) -> tuple[int, int]:
-        """The characters from a token to another, without white space around them."""
+        """Returns the characters from one token to another, without white space around them."""
         begin, end = self.offsets[first][0], self.offsets[last][1]
         return trimmed(self.example.passage, begin, end)
 
 
 @dataclass(frozen=True)
 class MissingAnswer:
-    """An answer that does not stand where the data says."""
+    """An answer that is not at its offset."""
 
     id: str
     answer: AnswerSpan
-    found: str  # what stands there
+    found: str  # the text at that offset
 
     def __str__(self) -> str:
         return (
@@ -87,7 +88,7 @@ class MissingAnswer:
 
 
 def trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
-    """Without white space at the ends; as it is if there is nothing else."""
+    """Returns the range without white space at its ends, or unchanged if it is all white space."""
     inner = text[begin:end]
     if not (inner[:1].isspace() or inner[-1:].isspace()) or inner.isspace():
         return begin, end
@@ -95,9 +96,8 @@ def trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
 
 
 def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[list[int], Offsets]]:
-    """Of each text the ids, and the characters of each without the space that some pieces carry in
-    front. Pieces of one character (the bytes of an emoji) have all of it as their own.
-    """
+    """Returns the ids of each text, and the characters of each id without the space that some
+    pieces have in front. Pieces of one character (the bytes of an emoji) each have all of it."""
     encodings = tokenizer.ready.encode_batch(texts, add_special_tokens=False)
     return [
         (one.ids, tuple(trimmed(text, begin, end) for begin, end in one.offsets))
@@ -106,7 +106,7 @@ def encode_all(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[list[int], 
 
 
 def locate(passage: str, answer: AnswerSpan) -> tuple[int, int] | None:
-    """The characters of an answer at its place; white space may differ in kind and amount."""
+    """Returns the characters of an answer at its offset; white space may differ."""
     words = answer.text.split()
     if not words or answer.start < 0:
         return None
@@ -118,7 +118,7 @@ def locate(passage: str, answer: AnswerSpan) -> tuple[int, int] | None:
 
 
 def tokens_of(offsets: Offsets, begin: int, end: int) -> tuple[int, int] | None:
-    """The first and the last token that share a character with a range."""
+    """Returns the first and the last token that share a character with a range."""
     inside = [i for i, (left, right) in enumerate(offsets) if left < end and right > begin]
     return (inside[0], inside[-1]) if inside else None
 
@@ -127,9 +127,11 @@ def tokens_of(offsets: Offsets, begin: int, end: int) -> tuple[int, int] | None:
 
 
 def slide(count: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """(start, length) of each window over so many tokens; one empty window over none."""
+    """Returns (start, length) of each window over `count` tokens; one empty window over 0."""
     if room < 1 or stride < 1:
-        raise ConfigError(f"windows of {room} tokens that move by {stride}: both must be positive")
+        raise ConfigError(
+            f"windows have {room} tokens and move by {stride}; both must be 1 or more"
+        )
     spans = [(0, min(count, room))]
     while sum(spans[-1]) < count:
         start = spans[-1][0] + min(spans[-1][1], stride)
@@ -138,9 +140,8 @@ def slide(count: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def homes(spans: Sequence[tuple[int, int]], count: int) -> np.ndarray:
-    """Of each token, the window where it has maximum context: the largest min(left, right) + 0.01
-    length, the first of equals (`_check_is_max_context` of google-research/bert).
-    """
+    """Returns for each token the window where it has maximum context: the largest min(left, right)
+    + 0.01 length, the first of equals (`_check_is_max_context` of google-research/bert)."""
     home = np.zeros(count, np.int64)
     best = np.full(count, -1.0)
     for number, (start, length) in enumerate(spans):
@@ -155,10 +156,10 @@ def homes(spans: Sequence[tuple[int, int]], count: int) -> np.ndarray:
 def cuts(
     examples: Iterable[Question], tokenizer: Tokenizer, special: Special, layout: PassageFormat
 ) -> Iterator[tuple[QuestionWindows, list[MissingAnswer]]]:
-    """The windows of each example in turn, and its answers that are not where they should be.
+    """Yields the windows of each example, and its answers that are not at their offsets.
 
-    The first answer that is found is the one to learn. A passage that questions share is encoded
-    once.
+    The first answer that is found is the training target. A passage that several questions share is
+    encoded once.
     """
     rest, fast = iter(examples), tokenizer.ready
     while part := list(islice(rest, TOGETHER)):
@@ -192,7 +193,8 @@ def cut_encoded(
     if room < 1:
         raise ConfigError(
             f"a length of {layout.length} has no room for a passage beside a question of "
-            f"{len(question)} tokens and {marks} marks; give a larger length or a shorter question"
+            f"{len(question)} tokens and {marks} special tokens; give a larger length or a shorter "
+            "question"
         )
     spans = slide(len(ids), room, min(layout.stride, max(1, room // 2)))
     best = homes(spans, len(ids))
@@ -212,7 +214,7 @@ def place_window(
     ids: list[int],
     span: tuple[int, int],
     gold: tuple[int, int] | None,
-    fullest: np.ndarray,  # of the window's passage tokens
+    fullest: np.ndarray,  # for each passage token of the window
 ) -> PassageWindow:
     start, count = span
     texts = {"question": question, "passage": ids[start : start + count]}
@@ -240,14 +242,14 @@ def place_window(
 
 
 def teaches(read: QuestionWindows, window: PassageWindow, refuse: bool) -> bool:
-    """Is it known what this window should say?
+    """Tells whether the target of this window is known.
 
-    SQuAD 1.1 drops windows without the answer; 2.0 (`refuse`) points them to cls. A question none
-    of whose answers was found teaches neither: it is not an impossible one.
+    SQuAD 1.1 drops windows without the answer; 2.0 (`refuse`) points them to cls. A question of
+    which no answer was found gives no target: it is not an impossible question.
     """
     return window.answered or (refuse and (read.gold is not None or read.example.impossible))
 
 
 def as_text(question: str, passage: str) -> str:
-    """T5's input; its target is the text of the answer."""
+    """Returns T5's input; its target is the text of the answer."""
     return f"question: {question} context: {passage}"

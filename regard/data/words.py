@@ -1,8 +1,8 @@
-"""Which tokens begin a word, for every kind of tokenizer.
+"""Finds the tokens that begin a word, for every kind of tokenizer.
 
-Two bits a token are enough: does it open a word whatever came before it, and does whatever comes
-after it open one? Special tokens do both. Scripts without spaces (Chinese, Japanese, Thai, …) have
-a word a character, unless jieba finds the words of Chinese.
+Two bits per token are enough: does it open a word whatever came before it, and does whatever comes
+after it open one? Special tokens do both. In scripts without spaces (Chinese, Japanese, Thai, …)
+every character is a word, unless jieba finds the words of Chinese.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from regard.core.errors import ConfigError
 from regard.data.tokenizer import Tokenizer
 from regard.data.vocabulary import byte_letters
 
-# XLNet's `_is_start_piece`: no apostrophe, so that "don't" is one word
+# From XLNet's `_is_start_piece`; without the apostrophe, so that "don't" is one word
 PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 UNSPACED = (  # first and last code points
     (0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF),  # Thai, Lao; Myanmar; Khmer
@@ -31,12 +31,12 @@ UNSPACED = (  # first and last code points
     (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF),  # ideographs
 )  # fmt: skip
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
-STRAY = 0xDC00  # a byte that is no whole character, as Python's "surrogateescape" writes it
-LEADS = (*range(0xE3, 0xEA), 0xF0)  # bytes that only ideographs and kana (and emoji) begin with
+STRAY = 0xDC00  # Python's "surrogateescape" writes a byte of a broken character as STRAY + byte
+LEADS = (*range(0xE3, 0xEA), 0xF0)  # first bytes of ideographs and kana (and emoji) only
 
 
 class WordStarts:
-    """Word beginnings of token ids.
+    """Finds the word beginnings in token ids.
 
     >>> WordStarts(corpus.tokenizer, corpus.vocab_size).begins(corpus.read(0, 512))
     """
@@ -60,7 +60,8 @@ class WordStarts:
                 self.unspaced[i] = is_unspaced(text.strip()[:1])
 
     def begins(self, ids: np.ndarray) -> np.ndarray:
-        """For each id: is it the first of its word? The first of all begins one if it says so."""
+        """Tells for each id whether it is the first of its word; the very first id by its own bit
+        alone."""
         first: np.ndarray = self.opens[ids]
         first[1:] |= self.closes[ids[:-1]]
         if self.cut is not None and self.unspaced[ids].any():
@@ -68,7 +69,8 @@ class WordStarts:
         return first
 
     def cuts(self, ids: np.ndarray) -> np.ndarray:
-        """For each id: does a word of jieba's begin with it (spaces it begins with aside)?"""
+        """Tells for each id whether a word of jieba's begins with it (after the spaces it begins
+        with)."""
         assert self.cut is not None
         parts = [self.surfaces[i] for i in ids.tolist()]
         text = b"".join(parts).decode("utf-8", "surrogateescape")
@@ -82,12 +84,12 @@ class WordStarts:
         return np.asarray(before[starts + spaces + 1] > before[starts])
 
 
-Judge = Callable[[str], tuple[bool, bool]]  # of a piece: opens, closes
-Surface = Callable[[str], str]  # what a piece stands for
+Judge = Callable[[str], tuple[bool, bool]]  # whether a piece opens and closes a word
+Surface = Callable[[str], str]  # the text of a piece
 
 
 def kind(facts: dict[str, Any], pieces: list[str]) -> tuple[Judge, Surface]:
-    """How this tokenizer marks words, and what a piece of it looks like in a text."""
+    """Returns how this tokenizer marks words, and the text that a piece of it stands for."""
     model = facts["model"]
     parts = json.dumps([facts["pre_tokenizer"], facts["decoder"]])
     prefix, suffix = model.get("continuing_subword_prefix"), model.get("end_of_word_suffix")
@@ -111,19 +113,19 @@ def kind(facts: dict[str, Any], pieces: list[str]) -> tuple[Judge, Surface]:
 
 
 def metaspace(piece: str) -> tuple[bool, bool]:
-    """As XLNet and, for scripts without spaces, ALBERT have it."""
+    """Judges pieces as XLNet does and, for scripts without spaces, as ALBERT does."""
     opens = piece.startswith(("▁", "<")) or piece in PUNCTUATION or is_unspaced(piece[:1])
     return opens, is_unspaced(piece[-1:])
 
 
 def edges(text: str) -> tuple[bool, bool]:
-    """Where a token says nothing but what it spells: words are runs of letters and digits."""
+    """Judges a token that only spells its text: words are runs of letters and digits."""
     first, last = (not is_inner(at) or is_unspaced(at) for at in (text[:1], text[-1:]))
     return first, last and not is_stray(text[-1:])
 
 
 def is_inner(character: str) -> bool:
-    """May it stand inside a word?"""
+    """Tells whether a character may stand inside a word."""
     if not character:
         return False
     inside = character.isalnum() or character in "_'’"
@@ -135,7 +137,7 @@ def is_stray(character: str) -> bool:
 
 
 def is_unspaced(character: str) -> bool:
-    """Is it of a script that puts no spaces between words (marks upon letters aside)?"""
+    """Tells whether a character belongs to a script without spaces (combining marks excluded)."""
     if not character:
         return False
     code = ord(character)
@@ -151,7 +153,7 @@ def byte_alphabet() -> dict[str, int]:
 
 
 def text_of(piece: str) -> str:
-    """A piece in GPT-2's letters as text; a broken character becomes lone surrogates."""
+    """Returns the text of a piece in GPT-2's letters; broken characters become lone surrogates."""
     letters = byte_alphabet()
     raw = b"".join(
         bytes([letters[c]]) if c in letters else c.encode("utf-8", "surrogateescape") for c in piece
@@ -161,10 +163,10 @@ def text_of(piece: str) -> str:
 
 @cache
 def chinese_cutter() -> Callable[[str], Any]:
-    """jieba's segmentation; its dictionary is read when it is first used."""
+    """Returns jieba's segmentation; its dictionary is read on first use."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old escapes in its patterns
+            warnings.simplefilter("ignore")  # warnings about old escapes in its patterns
             jieba: Any = import_module("jieba")
     except ImportError:
         raise ConfigError(
@@ -177,12 +179,12 @@ def chinese_cutter() -> Callable[[str], Any]:
 
 
 def words_of(text: str) -> list[str]:
-    """Words and punctuation; scripts without spaces have a word a character."""
+    """Returns words and punctuation; in scripts without spaces each character is a word."""
     return [word for run in WORD.findall(text) for word in without_spaces(run)]
 
 
 def without_spaces(run: str) -> list[str]:
-    """A run of characters, cut so that each of a script without spaces stands alone."""
+    """Splits a run of characters so that each character of a script without spaces stands alone."""
     words = [""]
     for character in run:
         if is_unspaced(character):

@@ -1,1 +1,1 @@
-"""Figures by the field's libraries, their intervals, and tests of differences."""
+"""Metrics by the field's libraries, their confidence intervals, and tests of differences."""

@@ -1,8 +1,8 @@
-"""Answers: exact match and F1 as SQuAD 2.0's evaluation script defines them.
+"""Metrics of question answering: exact match and F1 as SQuAD 2.0's evaluation script defines them.
 
-English loses its case, punctuation and articles and is compared by words. Chinese loses its case
-and punctuation (of every script) and is compared by characters, runs of other letters staying
-words, as MLQA does. Figures are shares of 1; the script prints percent.
+English text is lowercased, loses its punctuation and articles, and is compared by words. Chinese
+text is lowercased, loses its punctuation (of every script), and is compared by characters; runs of
+other letters stay whole words, as in MLQA. The values are shares of 1; the script prints percent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from regard.core.errors import InputError
 from regard.metrics.base import Figures, TaskMetric, Weighted, mean, paired
 
-Gold = Sequence[Sequence[str]]  # the accepted answers of each question; none: not answerable
+Gold = Sequence[Sequence[str]]  # accepted answers of each question; an empty list: unanswerable
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
@@ -27,7 +27,7 @@ BY_CHARACTERS = {"zh"}
 
 
 def pieces(text: str, language: str = "en") -> list[str]:
-    """What is compared of an answer."""
+    """Returns the words (or Chinese characters) of a normalized answer, which are compared."""
     text = text.lower()
     if tongue(language) in BY_CHARACTERS:
         return PIECE.findall("".join(c for c in text if not mark(c)))
@@ -36,12 +36,12 @@ def pieces(text: str, language: str = "en") -> list[str]:
 
 
 def tongue(language: str) -> str:
-    """The language of a code such as zh-CN or zh_Hans."""
+    """Returns the language of a code such as zh-CN or zh_Hans (here: zh)."""
     return re.split("[-_]", language.lower())[0]
 
 
 def mark(character: str) -> bool:
-    """Is it punctuation? ASCII's own list holds signs that Unicode calls symbols."""
+    """Tells punctuation. ASCII's own list holds characters that Unicode calls symbols."""
     return character in string.punctuation or unicodedata.category(character).startswith("P")
 
 
@@ -50,7 +50,7 @@ def exact(gold: str, predicted: str, language: str = "en") -> float:
 
 
 def overlap(gold: str, predicted: str, language: str = "en") -> float:
-    """F1 of the two bags of pieces; where one is empty, whether both are."""
+    """Returns the F1 of two bags of pieces. If one bag is empty, returns whether both are."""
     real, claimed = pieces(gold, language), pieces(predicted, language)
     if not real or not claimed:
         return float(real == claimed)
@@ -59,10 +59,11 @@ def overlap(gold: str, predicted: str, language: str = "en") -> float:
 
 
 class Answers(TaskMetric):
-    """The best of the accepted answers counts.
+    """The metric of question answering; of several accepted answers, the best match counts.
 
-    `silence` is the model's probability that there is no answer; above the threshold the
-    prediction counts as none. Accepted answers of which nothing is left count as no answer.
+    `silence` is the model's probability that there is no answer. Above the threshold, the
+    prediction counts as "no answer". An accepted answer of which normalization leaves nothing
+    counts as "no answer" too.
     """
 
     scored = "silence"
@@ -83,14 +84,14 @@ class Answers(TaskMetric):
         for i, accepted in enumerate(gold, 1):
             if isinstance(accepted, str):
                 raise InputError(
-                    f"the gold of question {i:,} is the text {accepted!r}; "
-                    "expected a list of accepted answers, empty where there is none"
+                    f"the gold answer of question {i:,} is the text {accepted!r}; give a list of "
+                    "accepted answers (an empty list if the question has no answer)"
                 )
         self.answerable = [any(accepted) for accepted in gold]
 
     @cached_property
     def raw(self) -> tuple[list[float], list[float]]:
-        """Exact match and F1 of every prediction as it stands."""
+        """Exact match and F1 of every prediction, before the threshold is applied."""
         exacts, overlaps = [], []
         for accepted, answer in zip(self.gold, self.predicted, strict=True):
             golds = [x for x in accepted if pieces(x, self.language)] or [""]
@@ -110,7 +111,7 @@ class Answers(TaskMetric):
 
     @cached_property
     def weighted(self) -> dict[str, Weighted]:
-        """Both figures over all questions and, where there are both kinds, over each kind."""
+        """Both metrics over all questions and, if both kinds of questions occur, over each kind."""
         exacts, overlaps = map(self.silenced, self.raw)
         figures = {"f1": mean(overlaps), "exact_match": mean(exacts)}
         if 0 < sum(self.answerable) < self.count:
@@ -128,7 +129,7 @@ class Answers(TaskMetric):
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        """The thresholds that would have been best; chosen on these very questions: too good."""
+        """The best thresholds. They are chosen on these very questions, so they are too good."""
         if self.silence is None:
             return {}
         best_figures: Figures = {}
@@ -140,10 +141,10 @@ class Answers(TaskMetric):
     def best_threshold(
         self, values: Sequence[float], silence: Sequence[float]
     ) -> tuple[float, float]:
-        """Answer the surest questions first and stop where the sum is highest.
+        """Answers the surest questions first and stops where the sum of the scores is highest.
 
-        Answering none gives a point for every question without answer; each one answered adds
-        its score, or takes the point back.
+        Answering no question gives a point for every question without an answer; each question that
+        is answered adds its score, or takes that point back.
         """
         now = float(self.count - sum(self.answerable))
         best, threshold = now, 0.0

@@ -1,8 +1,8 @@
 """Confidence intervals by the percentile bootstrap over examples (Efron 1979).
 
-A resample draws as many examples as there are, with replacement; all that matters is how often
-each was drawn. So a resample is a row of weights, and a figure is a function of such rows: a
-thousand resamples are a few matrix products, for corpus figures such as BLEU and F1 too.
+A resample draws N of the N examples with replacement; only how often each example was drawn
+matters. So a resample is a row of weights, and a metric is a function of such rows: a thousand
+resamples are a few matrix products, also for corpus metrics such as BLEU and F1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from regard.core.errors import ConfigError, InputError
 from regard.core.seeding import keyed
 from regard.metrics.base import Array, Weighted, mean
 
-CELLS = 2**20  # weights held at once: 8 MB
+CELLS = 2**20  # weights in memory at once: 8 MB
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,10 @@ class Interval:
 
 
 def counts(examples: int, resamples: int, seed: int = 0) -> Iterator[Array]:
-    """How often each example was drawn: blocks [some, examples] of `resamples` rows in all."""
+    """Yields how often each example was drawn, in blocks [rows, examples] of `resamples` rows in
+    all."""
     if examples < 1:
-        raise InputError("no examples to resample; give at least one")
+        raise InputError("there are no examples to resample; give at least one")
     rows = max(1, CELLS // examples)
     for block, start in enumerate(range(0, resamples, rows)):
         size = min(rows, resamples - start)
@@ -44,7 +45,7 @@ def counts(examples: int, resamples: int, seed: int = 0) -> Iterator[Array]:
 def values(
     figures: Mapping[str, Weighted], examples: int, *, seed: int = 0, resamples: int = 1000
 ) -> dict[str, Array]:
-    """Each figure on the same resamples."""
+    """Returns the values of each metric on the same resamples."""
     if resamples < 1:
         raise ConfigError(f"resamples = {resamples}; expected 1 or more")
     drawn: dict[str, list[Array]] = {name: [] for name in figures}
@@ -55,7 +56,8 @@ def values(
 
 
 def between(drawn: Array, level: float = 0.95) -> Interval | None:
-    """The middle share of the values; None where the figure is undefined on all resamples."""
+    """Returns the interval that holds the middle `level` of the values, or None if the metric is
+    undefined on all resamples."""
     if not 0 < level < 1:
         raise ConfigError(f"level = {level}; expected a share between 0 and 1, such as 0.95")
     known = drawn[np.isfinite(drawn)]
@@ -73,7 +75,7 @@ def intervals(
     resamples: int = 1000,
     level: float = 0.95,
 ) -> dict[str, Interval | None]:
-    """The interval of every figure."""
+    """Returns the confidence interval of every metric."""
     drawn = values(figures, examples, seed=seed, resamples=resamples)
     return {name: between(x, level) for name, x in drawn.items()}
 
@@ -81,6 +83,6 @@ def intervals(
 def mean_interval(
     each: Sequence[float], *, seed: int = 0, resamples: int = 1000, level: float = 0.95
 ) -> Interval | None:
-    """The interval of a mean of one value per example."""
+    """Returns the confidence interval of the mean of one value per example."""
     spans = intervals({"mean": mean(each)}, len(each), seed=seed, resamples=resamples, level=level)
     return spans["mean"]

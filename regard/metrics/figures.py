@@ -1,19 +1,19 @@
-"""From gold answers and predictions to honest figures.
+"""Turns gold answers and predictions into metrics with confidence intervals.
 
-    Classification(gold, predicted).figures           the figures, by the field's own libraries
+    Classification(gold, predicted).figures           the metrics, by the field's own libraries
     Classification(gold, predicted).each              one value for each example
-    summarize(Classification, gold, predicted, …)     figures, intervals, classes, the worst errors
+    summarize(Classification, gold, predicted, …)     metrics, intervals, classes, the worst errors
 
-What gold and predicted are:
-    Classification         a label for each example
-    Choice                 the number of the right alternative
-    Tagging                a list of tags for each sentence; options mode, scheme
-    Words                  the same, of tags that are no entities', such as parts of speech
+What `gold` and `predicted` hold for each example:
+    Classification         a label
+    ChoiceAccuracy         the number of the right choice
+    TaggingMetric          a list of tags for each sentence; options mode, scheme
+    TokenAccuracy          the same, for tags that mark no entities, such as parts of speech
     Answers                a list of accepted answers (empty: none), a text; option language
-    Similarity             numbers; where similarity is a label, measure it as Classification
-    Translation            a text or a list of references, a text; options language, tokenizer
-    Summary                the same; options language, stemmer
-    Modeling              (tokens, bytes) and the nats of each document
+    Similarity             numbers; if similarity is a label, measure it as Classification
+    TranslationMetric      a text or a list of references, a text; options language, tokenizer
+    RougeMetric            the same; options language, stemmer
+    LanguageModelMetric    (tokens, bytes) and the nats of each document
 Shares lie between 0 and 1; BLEU and chrF between 0 and 100. The libraries come with regard[tasks].
 """
 
@@ -43,16 +43,18 @@ def summarize(
     worst: int = 20,
     **options: Any,
 ) -> dict[str, Any]:
-    """Everything a test has to say, as plain values for JSON; an undefined figure is None.
+    """Returns all results of a test as plain values for JSON; an undefined metric is None.
 
-    `scores` is what the model thought of each example. Labels and choices: the probability of the
-    predicted one, or of each (a table by label, a list by number). Answers: the probability that
-    there is none. All others: the loss. `texts` are shown with the worst errors.
+    `scores` is the model's own score of each example. For labels and choices it is the probability
+    of the predicted one, or of each (a dict by label, a list by number). For answers it is the
+    probability that there is none. For all other tasks it is the loss. `texts` are shown with the
+    worst errors.
     """
     for values in (scores, texts):
         if values is not None and len(values) != len(gold):
             raise InputError(
-                f"{len(gold):,} examples but {len(values):,} scores or texts; give one for each"
+                f"there are {len(gold):,} examples but {len(values):,} scores or texts; give one "
+                "for each example"
             )
     if metric.scored is not None and scores is not None:
         options = {metric.scored: scores} | options
@@ -80,13 +82,14 @@ def summarize(
 
 
 def calibration(sure: Sequence[float], right: Sequence[float], bins: int = 10) -> dict[str, Any]:
-    """How often the model is right when it is so sure: bins of equal width.
+    """Returns how often the model is right at each level of confidence, in bins of equal width.
 
-    The error is the mean distance between the two, weighted by the bins (Guo et al. 2017, eq. 3).
+    The error is the mean distance between confidence and accuracy, weighted by the bins' counts
+    (Guo et al. 2017, eq. 3).
     """
     trust, good = np.asarray(sure, dtype=np.float64), np.asarray(right, dtype=np.float64)
     if ((trust < 0) | (trust > 1 + 1e-6) | ~np.isfinite(trust)).any():
-        raise InputError("a score is no probability; expected numbers from 0 to 1")
+        raise InputError("a score is not a probability; give numbers from 0 to 1")
     place = np.minimum((trust * bins).astype(np.int64), bins - 1)
     rows, error = [], 0.0
     for i in range(bins):
@@ -107,7 +110,8 @@ def calibration(sure: Sequence[float], right: Sequence[float], bins: int = 10) -
 def worst_errors(
     measured: TaskMetric, scores: Sequence[Any] | None, texts: Sequence[Any] | None, most: int
 ) -> list[dict[str, Any]]:
-    """The examples that went most wrong: by loss if it is known, else by confidence or value."""
+    """Returns the examples that went most wrong: by loss if it is known, else by confidence or
+    value."""
     rows: list[dict[str, Any]] = [
         {"index": i, "score": value, **({} if scores is None else measured.thought(i, scores[i]))}
         for i, value in enumerate(measured.each)
@@ -121,7 +125,7 @@ def worst_errors(
 
 
 def jsonable(value: Any) -> Any:
-    """Plain values; None for what is not a finite number."""
+    """Converts values to plain JSON values; a number that is not finite becomes None."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Labels: one for each text or alternative (scikit-learn), or one for each word (seqeval)."""
+"""Metrics of labels: one label per text or choice (scikit-learn), or one per word (seqeval)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Codes = npt.NDArray[np.int64]
 Tags = Sequence[Sequence[str]]
 Span = tuple[str, int, int]  # type, first word, last word
 
-SCHEMES = {  # which letters may begin a tag
+SCHEMES = {  # the letters that may begin a tag
     "IOB1": "IOB",
     "IOB2": "IOB",
     "IOE1": "IOE",
@@ -27,15 +27,16 @@ SCHEMES = {  # which letters may begin a tag
     "IOBES": "IOBES",
     "BILOU": "BILOU",
 }
-SMALLEST = 1e-12  # a probability of 0 would be an endless loss
-LOOSE = "IOBES"  # what seqeval understands unless it is strict
+SMALLEST = 1e-12  # a probability of 0 would be an infinite loss
+LOOSE = "IOBES"  # the letters that seqeval reads in its default mode
 
 
 # -- one label for each example
 
 
 def coded(gold: Labels, predicted: Labels) -> tuple[list[Hashable], Codes, Codes]:
-    """Labels as numbers: numbers among labels in their own order, before words in theirs."""
+    """Returns the labels, and gold and predicted as indices into them. Numbers among the labels
+    come first, in their own order; words follow in theirs."""
 
     def place(label: Any) -> tuple[bool, float, str]:
         number = isinstance(label, int | float)
@@ -47,7 +48,8 @@ def coded(gold: Labels, predicted: Labels) -> tuple[list[Hashable], Codes, Codes
 
 
 class Classification(TaskMetric):
-    """Averages of F1 run over the labels that occur, in gold or predicted, as scikit-learn's."""
+    """The metrics of classification. Averages of F1 run over the labels that occur in gold or
+    predicted, as in scikit-learn."""
 
     libraries: ClassVar[tuple[str, ...]] = ("sklearn.metrics", "scipy.sparse")
     calibrates = True
@@ -80,7 +82,8 @@ class Classification(TaskMetric):
 
     @cached_property
     def table(self) -> Any:
-        """A sparse matrix [N, 3 · classes] of hits, claimed, real: classes may be many."""
+        """A sparse matrix [N, 3 · classes] of hits, claimed, real; sparse because classes may be
+        many."""
         sparse = needed("scipy.sparse", "labels are measured", "tasks")
         hit, all_rows = np.flatnonzero(self.true == self.claimed), np.arange(self.count)
         classes = len(self.names)
@@ -103,7 +106,7 @@ class Classification(TaskMetric):
         return ratio((f1(hits, claimed, real) * real).sum(1), real.sum(1))
 
     def matthews(self, weights: Array) -> Array:
-        """Gorodkin's form for many classes; 0 where one side has a single label."""
+        """Computes Gorodkin's form for many classes; 0 where one side has a single label."""
         hits, claimed, real = self.counts(weights)
         total = real.sum(1)
         above = hits.sum(1) * total - (claimed * real).sum(1)
@@ -122,7 +125,7 @@ class Classification(TaskMetric):
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        """The report of each class, and the confusion matrix: rows are gold, columns predicted."""
+        """The report of each class, and the confusion matrix (rows are gold, columns predicted)."""
         metrics = needed("sklearn.metrics", "labels are measured", "tasks")
         codes, names = np.arange(len(self.names)), [str(name) for name in self.names]
         matrix = metrics.confusion_matrix(self.true, self.claimed, labels=codes)
@@ -134,7 +137,8 @@ class Classification(TaskMetric):
 
 
 class ChoiceAccuracy(Classification):
-    """The right one of several alternatives; they have nothing in common but their place."""
+    """The accuracy of multiple choice. The choices of two examples share nothing but their index,
+    so there is no report per class."""
 
     libraries = ("sklearn.metrics",)
 
@@ -153,7 +157,8 @@ class ChoiceAccuracy(Classification):
 
 
 def per_class(names: Sequence[str], *columns: Any) -> list[dict[str, Any]]:
-    """Rows of a report: precision, recall, F1, how often real, how often predicted."""
+    """Returns the rows of a report: precision, recall, F1, how often a class is real, and how often
+    it is predicted."""
     heads = ("precision", "recall", "f1", "support", "predicted")
     rows = []
     for name, *values in zip(names, *columns, strict=True):
@@ -168,7 +173,8 @@ def per_class(names: Sequence[str], *columns: Any) -> list[dict[str, Any]]:
 
 
 class TagRows(TaskMetric):
-    """A list of tags for each sentence, as many on either side."""
+    """The base of metrics over one list of tags per sentence; gold and predicted must be equally
+    long."""
 
     gold: list[list[str]]
     predicted: list[list[str]]
@@ -191,9 +197,9 @@ class TagRows(TaskMetric):
 
 
 class TaggingMetric(TagRows):
-    """Figures over entities; `accuracy` alone is over words.
+    """Metrics over entities; `accuracy` alone is over words.
 
-    mode "" reads tags as conlleval.pl does (I after O begins an entity); mode "strict" takes only
+    Mode "" reads tags as conlleval.pl does (I after O begins an entity); mode "strict" accepts only
     entities that the scheme allows.
     """
 
@@ -209,7 +215,7 @@ class TaggingMetric(TagRows):
         for tag in sorted({tag for side in (gold, predicted) for row in side for tag in row}):
             if not tag or tag[0] not in letters or (len(tag) > 1 and tag[1] != "-"):
                 raise InputError(
-                    f"{tag!r} is no tag that can be read; expected 'O', or one of "
+                    f"{tag!r} is not a tag that can be read; expected 'O', or one of "
                     f"{', '.join(letters.replace('O', ''))} with a type, such as 'I-PER'"
                 )
 
@@ -228,7 +234,7 @@ class TaggingMetric(TagRows):
         }
 
     def scores(self, average: str | None) -> Any:
-        """seqeval's precision, recall, F1 and support: of all entities, or of each type."""
+        """Returns seqeval's precision, recall, F1 and support, over all entities or per type."""
         place = "seqeval.metrics.v1" if self.scheme else "seqeval.metrics.sequence_labeling"
         module = needed(place, "tags are measured by entities", "tasks")
         more = {"scheme": self.scheme} if self.scheme else {}
@@ -239,7 +245,8 @@ class TaggingMetric(TagRows):
 
     @cached_property
     def telling(self) -> tuple[Tags, Tags]:
-        """Sentences with a tag besides O on either side: the others have nothing to count."""
+        """The sentences with a tag other than O in gold or predicted; the others hold nothing to
+        count."""
         pairs = zip(self.gold, self.predicted, strict=True)
         pairs_left = [(a, b) for a, b in pairs if not (outside(a) and outside(b))]
         if not pairs_left:
@@ -252,7 +259,7 @@ class TaggingMetric(TagRows):
 
     @cached_property
     def spans(self) -> tuple[list[set[Span]], list[set[Span]]]:
-        """The entities of each sentence, real and claimed, as seqeval reads them."""
+        """The entities of each sentence, gold and predicted, as seqeval reads them."""
         return entities(self.gold, self.scheme), entities(self.predicted, self.scheme)
 
     @cached_property
@@ -261,7 +268,7 @@ class TaggingMetric(TagRows):
 
     @cached_property
     def counts(self) -> Array:
-        """For each sentence and type: hits, claimed, real. [N, types, 3]"""
+        """The hits, predicted and gold entities of each sentence and type: [N, types, 3]."""
         place = {kind: i for i, kind in enumerate(self.types)}
         counts = np.zeros((self.count, len(self.types), 3))
         for i, (real, claimed) in enumerate(zip(*self.spans, strict=True)):
@@ -275,7 +282,7 @@ class TaggingMetric(TagRows):
         total, flat = self.counts.sum(1), self.counts.reshape(self.count, -1)
 
         def share(column: int) -> Weighted:
-            """Hits over what was claimed (1) or over what is real (2)."""
+            """Returns hits over predicted entities (column 1) or over gold entities (column 2)."""
 
             def value(weights: Array) -> Array:
                 sums = weights @ total
@@ -298,9 +305,9 @@ class TaggingMetric(TagRows):
 
     @cached_property
     def each(self) -> list[float]:
-        """Entity F1 of each sentence; 1 where there is no entity and none was claimed.
+        """The entity F1 of each sentence; 1 if there is no entity and none was predicted.
 
-        Their mean is not the F1 of all: that comes from summed counts.
+        The mean of these values is not the F1 of the whole set, which comes from summed counts.
         """
         hits, claimed, real = self.counts.sum(1).T
         return [float(x) for x in ratio(2 * hits, claimed + real, 1.0)]
@@ -310,14 +317,14 @@ class TaggingMetric(TagRows):
         return {"classes": per_class(self.types, *self.of_types, self.counts.sum(0)[:, 1])}
 
     def sides(self, i: int, text: Any) -> dict[str, Any]:
-        """Only the entities."""
+        """Returns only the entities of the sentence."""
         whole = isinstance(text, list | tuple) and len(text) == len(self.gold[i])
         gold, predicted = (named(side[i], text if whole else None) for side in self.spans)
         return {"gold": gold, "predicted": predicted}
 
 
 def named(spans: set[Span], words: Sequence[str] | None) -> list[str]:
-    """Entities in words, or by the places of theirs where the words are not known."""
+    """Returns entities as text, or by the positions of their words if the words are not known."""
     texts = []
     for kind, first, last in sorted(spans, key=lambda span: span[1:]):
         inside = f"{first}–{last}" if words is None else " ".join(words[first : last + 1])
@@ -326,7 +333,7 @@ def named(spans: set[Span], words: Sequence[str] | None) -> list[str]:
 
 
 def scheme_of(mode: str, scheme: str) -> Any:
-    """The class of seqeval for strict reading; None for conlleval's."""
+    """Returns seqeval's class for strict reading, or None for conlleval's reading."""
     if mode not in ("", "strict"):
         raise UnknownName("mode of reading tags", mode, ["", "strict"])
     if scheme not in SCHEMES:
@@ -337,7 +344,7 @@ def scheme_of(mode: str, scheme: str) -> Any:
 
 
 class TokenAccuracy(TagRows):
-    """Tags that are each word's own, such as parts of speech: the share that is right."""
+    """The share of right tags, for tags that belong to single words, such as parts of speech."""
 
     libraries = ("sklearn.metrics",)
 
@@ -347,7 +354,7 @@ class TokenAccuracy(TagRows):
 
     @cached_property
     def each(self) -> list[float]:
-        """The share of each sentence."""
+        """The share of right tags in each sentence."""
         return [float(x) for x in ratio(self.good, self.sizes, 1.0)]
 
     @cached_property
@@ -357,7 +364,7 @@ class TokenAccuracy(TagRows):
 
 
 def entities(tags: list[list[str]], scheme: Any = None) -> list[set[Span]]:
-    """The entities of each sentence; with a scheme of seqeval, those it allows."""
+    """Returns the entities of each sentence; with a scheme of seqeval, only entities it allows."""
     if scheme:
         module = needed("seqeval.scheme", "tags are measured by entities", "tasks")
         sentences = module.Entities(tags, scheme).entities
@@ -367,5 +374,5 @@ def entities(tags: list[list[str]], scheme: Any = None) -> list[set[Span]]:
 
 
 def outside(tags: Sequence[str]) -> bool:
-    """Is every tag O?"""
+    """Tells whether every tag is O."""
     return tags.count("O") == len(tags)

@@ -1,4 +1,4 @@
-"""Numbers: similarity by correlation (SciPy), and language modeling from sums of surprisal."""
+"""Metrics of numbers: similarity by correlation (SciPy), and language modeling from loss sums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regard.metrics.base import Array, Figures, TaskMetric, Weighted, ratio
 
 
 class Similarity(TaskMetric):
-    """Correlations; NaN where one side is constant, for then there is none."""
+    """Pearson's and Spearman's correlations. They are NaN (undefined) if one side is constant."""
 
     libraries = ("scipy.stats",)
     flawless = 0.0
@@ -26,7 +26,7 @@ class Similarity(TaskMetric):
         self.real = np.asarray(gold, dtype=np.float64)
         self.claimed = np.asarray(predicted, dtype=np.float64)
         if not (np.isfinite(self.real).all() and np.isfinite(self.claimed).all()):
-            raise InputError("a similarity is not a finite number; expected a number for each pair")
+            raise InputError("a similarity is not a finite number; give a number for each pair")
 
     @cached_property
     def figures(self) -> Figures:
@@ -34,7 +34,7 @@ class Similarity(TaskMetric):
         if self.count < 2:
             return {"spearman": math.nan, "pearson": math.nan}
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of constant input: NaN says it
+            warnings.simplefilter("ignore")  # the warning of constant input; NaN says the same
             return {
                 "spearman": float(stats.spearmanr(self.real, self.claimed).statistic),
                 "pearson": float(stats.pearsonr(self.real, self.claimed).statistic),
@@ -53,7 +53,8 @@ class Similarity(TaskMetric):
 
 
 def correlation(first: Array, second: Array) -> Weighted:
-    """Pearson's, from sums: of values that are centered first, so that no digits are lost."""
+    """Computes Pearson's correlation from sums. The values are centered first, so that no digits
+    are lost."""
     x, y = first - first.mean(), second - second.mean()
     table = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
 
@@ -61,14 +62,14 @@ def correlation(first: Array, second: Array) -> Weighted:
         total, x, y, xx, yy, xy = (weights @ table).T
         spreads = [square - plain**2 / total for plain, square in ((x, xx), (y, yy))]
         for spread, square in zip(spreads, (xx, yy), strict=True):
-            spread[spread <= 1e-14 * square] = 0.0  # the rounding of a constant
+            spread[spread <= 1e-14 * square] = 0.0  # a constant, up to rounding
         return correlated(xy - x * y / total, *spreads)
 
     return value
 
 
 def rank_correlation(first: Array, second: Array) -> Weighted:
-    """Spearman's: ranks anew for each row of weights."""
+    """Computes Spearman's correlation; the ranks are computed anew for each row of weights."""
     one, other = WeightedRanks(first), WeightedRanks(second)
 
     def value(weights: Array) -> Array:
@@ -84,9 +85,9 @@ def correlated(both: Array, one: Array, other: Array) -> Array:
 
 
 class WeightedRanks:
-    """The ranks of values of which each counts as often as its weight; ties share their middle.
+    """The ranks of values, each counted as often as its weight says; ties share their middle rank.
 
-    Gives them less their mean, and the sum of their squares.
+    A call returns the ranks minus their mean, and the sum of their squares.
     """
 
     def __init__(self, values: Array) -> None:
@@ -107,7 +108,8 @@ class WeightedRanks:
 
 
 class LanguageModelMetric(TaskMetric):
-    """Gold is (tokens, bytes) of each document, predicted its surprisal in nats."""
+    """The metrics of language modeling. Gold is (tokens, bytes) of each document, predicted is its
+    loss in nats (the sum over its tokens)."""
 
     falling = True
     flawless = 0.0
@@ -138,12 +140,12 @@ class LanguageModelMetric(TaskMetric):
 
     @cached_property
     def each(self) -> list[float]:
-        """Minus the nats of a token: a document without tokens surprises nobody."""
+        """Minus the nats per token of each document; 0 for a document without tokens."""
         return [-float(x) for x in ratio(self.nats, self.tokens)]
 
 
 def perplexity(nats: float, tokens: float) -> float:
-    """exp of the mean surprisal; infinite where a float cannot hold it."""
+    """Returns exp(mean loss per token); infinite where a float cannot hold it."""
     if not tokens:
         return math.nan
     mean = nats / tokens

@@ -1,10 +1,10 @@
-"""Two runs on the same examples: is the difference more than chance?
+"""Tests whether the difference between two runs on the same examples is more than chance.
 
 The test is approximate randomization (Noreen 1989): if the runs were equally good, it would not
-matter which of them gave which of the two predictions for an example, so they are swapped at random
-and the difference is measured again. All swaps are enumerated where they are few. For shares of
-right answers the exact McNemar test is the same test without its noise. The interval of the
-difference is a bootstrap over examples with both runs resampled together.
+matter which of them gave which of the two predictions for an example. So the predictions are
+swapped at random and the difference is measured again. If there are few differing examples, all
+swaps are enumerated. For accuracies, the exact McNemar test is the same test without its noise. The
+interval of the difference is a bootstrap over examples with both runs resampled together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from regard.metrics.bootstrap import CELLS, between, counts
 from regard.metrics.figures import jsonable
 
 Places = npt.NDArray[np.intp]
-SLACK = 1e-10  # two differences that are equal but for rounding
+SLACK = 1e-10  # two differences closer than this are equal up to rounding
 
 
 def compare(
@@ -38,16 +38,17 @@ def compare(
     level: float = 0.95,
     **options: Any,
 ) -> dict[str, Any]:
-    """For every figure: both values, second minus first, its interval, p-value and a verdict.
+    """Returns for every metric both values, second minus first, its interval, p-value and a
+    verdict.
 
-    Each figure is a test of its own: judge by the first, or divide the level among those looked
-    at. Answers below a threshold must already be empty. Plain values for JSON.
+    Each metric is a test of its own: judge by the first one, or divide the level among the metrics
+    you look at. Answers below a threshold must already be empty. The values are plain, for JSON.
     """
     for name, side in zip(names, (first, second), strict=True):
         if len(side) != len(gold):
             raise InputError(
-                f"{len(gold):,} examples but {len(side):,} predictions of {name}; "
-                "two runs are compared on the same examples"
+                f"there are {len(gold):,} examples but {len(side):,} predictions of {name}; "
+                "give predictions of both runs on the same examples"
             )
     pooled = metric([*gold, *gold], [*first, *second], **options)
     examples = len(gold)
@@ -82,9 +83,9 @@ def differ(one: Any, other: Any) -> bool:
 
 
 def both(figure: Weighted, weights: Array, swapped: Array | None = None) -> tuple[Array, Array]:
-    """A figure over the pooled examples, for the first run and for the second.
+    """Returns a metric over the pooled examples, for the first run and for the second.
 
-    `swapped` (0 or 1) says where each takes the other's prediction.
+    `swapped` (0 or 1) says for which examples each run takes the other's prediction.
     """
     other = np.zeros_like(weights) if swapped is None else weights * swapped
     own = weights - other
@@ -94,7 +95,7 @@ def both(figure: Weighted, weights: Array, swapped: Array | None = None) -> tupl
 def uncertainty(
     figures: Mapping[str, Weighted], examples: int, *, seed: int, resamples: int, level: float
 ) -> dict[str, dict[str, float | None]]:
-    """Interval and p-value of the paired bootstrap.
+    """Returns the interval and the p-value of the paired bootstrap.
 
     The p-value is twice the share of resamples in which the difference has the other sign.
     """
@@ -125,9 +126,10 @@ def randomisation(
     seed: int = 0,
     resamples: int = 2000,
 ) -> dict[str, float]:
-    """How often a random assignment of the predictions makes as large a difference.
+    """Returns how often a random assignment of the predictions makes a difference as large as the
+    observed one.
 
-    Two-sided. The assignment that was seen is one of those drawn, so the value is never 0
+    The test is two-sided. The observed assignment is one of those drawn, so the p-value is never 0
     (Phipson and Smyth 2010).
     """
     limits = {}
@@ -140,19 +142,19 @@ def randomisation(
         drawn += len(swapped)
         for name, figure in figures.items():
             one, other = both(figure, np.ones_like(swapped), swapped)
-            # what is undefined counts as large
+            # an undefined difference counts as large
             beyond[name] += int((~(np.abs(other - one) < limits[name])).sum())
     itself = 0 if enumerable(len(differing), resamples) else 1
     return {name: (count + itself) / (drawn + itself) for name, count in beyond.items()}
 
 
 def enumerable(differing: int, resamples: int) -> bool:
-    """Are all ways to swap no more than what would be drawn?"""
+    """Tells whether there are no more ways to swap than `resamples`."""
     return differing < resamples.bit_length()
 
 
 def swaps(examples: int, differing: Places, resamples: int, seed: int) -> Iterator[Array]:
-    """Blocks [some, examples] of 0 and 1: all ways, or so many random ones."""
+    """Yields blocks [rows, examples] of 0 and 1: all ways to swap, or `resamples` random ones."""
     every = enumerable(len(differing), resamples)
     total = 2 ** len(differing) if every else resamples
     size = max(1, CELLS // (2 * examples))
@@ -169,8 +171,8 @@ def swaps(examples: int, differing: Places, resamples: int, seed: int) -> Iterat
 
 
 def mcnemar(first: Sequence[float], second: Sequence[float]) -> float:
-    """The exact two-sided test of right (1) and wrong (0): of the examples on which only one run
-    is right, would a fair coin give as uneven a split?"""
+    """Returns the p-value of the exact two-sided McNemar test of right (1) and wrong (0): among the
+    examples on which only one run is right, would a fair coin give as uneven a split?"""
     only_first = sum(a > b for a, b in zip(first, second, strict=True))
     only_second = sum(a < b for a, b in zip(first, second, strict=True))
     tosses, fewer = only_first + only_second, min(only_first, only_second)
@@ -184,7 +186,7 @@ def mcnemar(first: Sequence[float], second: Sequence[float]) -> float:
 def verdict(
     name: str, row: dict[str, Any], names: tuple[str, str], level: float, falling: bool
 ) -> str:
-    """What a reader may conclude."""
+    """Returns a sentence that says what a reader may conclude."""
     figure, difference, chance = name.replace("_", " "), row["difference"], row["p_value"]
     if not math.isfinite(difference):
         return f"{figure} is undefined for one of the runs"

@@ -1,9 +1,10 @@
-"""Written texts: BLEU and chrF by sacreBLEU (0 … 100, as it prints them), ROUGE by rouge-score.
+"""Metrics of generated text: BLEU and chrF by sacreBLEU (0 … 100, as it prints them), and ROUGE by
+rouge-score.
 
-A gold text is one reference or a list of them. The language chooses how a text is cut: sacreBLEU
-has a tokenizer for Chinese; rouge-score's own keeps a … z and 0 … 9 alone and would give every
-other script zero, so texts that are not English are cut into words of any script and single Han
-or kana characters. What was used stands in the signatures.
+A gold text is one reference or a list of references. The language decides how a text is tokenized:
+sacreBLEU has a tokenizer for Chinese. rouge-score's own tokenizer keeps only a … z and 0 … 9 and
+would give every other script zero, so texts that are not English are cut into words of any script
+and single Han or kana characters. The signatures say which tokenizer was used.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WORD = re.compile(f"[{SINGLE}]|(?:(?![{SINGLE}_])\\w)+")
 
 
 def language_of(gold: Sequence[Any]) -> str:
-    """Chinese where most letters are Han; all others are cut as English is."""
+    """Returns "zh" if most letters are Han, else "en": other languages are cut as English is."""
     texts = [text for one in gold for text in ([one] if isinstance(one, str) else one)]
     sample = "".join(texts[:1000])
     return "zh" if 2 * len(HAN_LETTER.findall(sample)) > len(LETTER.findall(sample)) else "en"
@@ -46,7 +47,7 @@ def references(gold: Gold) -> list[list[str]]:
 
 
 def streams(lists: list[list[str]]) -> list[list[str | None]]:
-    """sacreBLEU's order: the first references of all examples, then the second ones, …"""
+    """Returns sacreBLEU's order: the first references of all examples, then the second ones, …"""
     most = max(map(len, lists))
     return [[x[i] if i < len(x) else None for x in lists] for i in range(most)]
 
@@ -55,7 +56,7 @@ def streams(lists: list[list[str]]) -> list[list[str | None]]:
 
 
 def bleu(language: str = "en", tokenizer: str = "") -> Any:
-    """The scorer for a language, or with a tokenizer of choice."""
+    """Returns sacreBLEU's scorer for a language, or with the given tokenizer."""
     library = needed("sacrebleu.metrics", "translations are measured", "tasks")
     if tokenizer and tokenizer not in library.BLEU.TOKENIZERS:
         raise UnknownName("tokenizer of sacreBLEU", tokenizer, library.BLEU.TOKENIZERS)
@@ -63,7 +64,7 @@ def bleu(language: str = "en", tokenizer: str = "") -> Any:
         return library.BLEU(tokenize=tokenizer or None, trg_lang=tongue(language))
     except (ImportError, RuntimeError) as error:
         raise InputError(
-            f"sacreBLEU cannot cut the language {language!r} ({error}); install what it names, "
+            f"sacreBLEU cannot tokenize language {language!r} ({error}); install what it names, "
             'or choose a tokenizer, such as tokenizer="char"'
         ) from None
 
@@ -73,7 +74,7 @@ def chrf() -> Any:
 
 
 class TranslationMetric(TaskMetric):
-    """BLEU and chrF of the whole, not the mean over texts: counts are summed first."""
+    """BLEU and chrF of the whole corpus, not the mean over texts: the counts are summed first."""
 
     libraries = ("sacrebleu.metrics",)
     flawless = 100.0
@@ -87,11 +88,11 @@ class TranslationMetric(TaskMetric):
 
     @classmethod
     def check_language(cls, language: str) -> None:
-        bleu(language)  # may need more to cut a language
+        bleu(language)  # sacreBLEU needs further libraries for some languages
 
     @cached_property
     def rows(self) -> dict[str, list[list[int]]]:
-        """What sacreBLEU itself sums up for its bootstrap: a row of counts for each text."""
+        """A row of counts for each text; sacreBLEU itself sums these rows for its bootstrap."""
         references, texts = streams(self.references), list(self.predicted)
         return {
             name: scorer._extract_corpus_statistics(texts, references)
@@ -115,20 +116,22 @@ class TranslationMetric(TaskMetric):
 
     @cached_property
     def each(self) -> list[float]:
-        """chrF of each text: BLEU of a single sentence says little."""
+        """The chrF of each text; BLEU of a single sentence says little."""
         return [float(x) for x in chrf_of(np.array(self.rows["chrf"], dtype=np.float64))]
 
     @cached_property
     def details(self) -> dict[str, Any]:
-        """Signatures; they tell the number of references, which the counting finds out."""
+        """sacreBLEU's signatures. They name the number of references, which the counting finds."""
         signatures = {name: str(self.scorers[name].get_signature()) for name in self.rows}
         return {"signatures": signatures}
 
 
 def bleu_of(sums: Array) -> Array:
-    """BLEU from summed counts [R, 10]: length, reference length, matches, n-grams of 1 … 4.
+    """Computes BLEU from summed counts [R, 10]: length, reference length, and the matches and
+    n-grams of orders 1 … 4.
 
-    With the "exp" smoothing of mteval-v13a: the k-th order without a match counts 1 / 2^k of one.
+    It uses the "exp" smoothing of mteval-v13a: the k-th order without a match counts as 1 / 2^k
+    matches.
     """
     length, target = sums[:, 0], sums[:, 1]
     matches, grams = sums[:, 2 : 2 + ORDERS], sums[:, 2 + ORDERS :]
@@ -142,7 +145,8 @@ def bleu_of(sums: Array) -> Array:
 
 
 def chrf_of(sums: Array) -> Array:
-    """chrF from summed counts [R, 3 · orders]: n-grams of the text, of the reference, shared.
+    """Computes chrF from summed counts [R, 3 · orders]: n-grams of the text, of the reference,
+    shared.
 
     Precision and recall are averaged over the orders that both texts are long enough for.
     """
@@ -159,14 +163,14 @@ def chrf_of(sums: Array) -> Array:
 
 
 class AnyScriptTokenizer:
-    """Words of any script, and single characters where a script writes no spaces."""
+    """A tokenizer for rouge-score: words of any script, and single Han or kana characters."""
 
     def tokenize(self, text: str) -> list[str]:
         return WORD.findall(text.lower())
 
 
 class RougeMetric(TaskMetric):
-    """The mean F1 of ROUGE-1, -2 and -L; the best of a text's references for each."""
+    """The mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L; for each, a text's best reference counts."""
 
     libraries = ("rouge_score.rouge_scorer",)
 

@@ -1,1 +1,1 @@
-"""The one training loop, and what stands around it."""
+"""The training loop, and everything around it."""

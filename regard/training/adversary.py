@@ -1,4 +1,4 @@
-"""Words that are moved while a model learns: by an adversary, by noise, or for other words.
+"""Perturbs the word embeddings during training: by an adversary, by noise, or by replaced words.
 
 An adversary adds δ to the output of the word embedding, before positions, where the loss rises:
 
@@ -8,11 +8,11 @@ An adversary adds δ to the output of the word embedding, before positions, wher
     freelb  Zhu et al. 2020: from a random δ, K passes whose gradients are averaged, with a step as
             above (the ball is left out if ε is 0) between two of them
 
-g is the gradient at the embeddings, norms are those of a whole sequence, and padding is not moved.
-Every sequence that a model reads is moved within a ball of its own: of an encoder and a decoder
-both (as in Sato et al. 2019). Weights need not learn for that, so the embeddings may be frozen. A
-micro-batch drops the same in all of its passes, and its memory, where a model has one, is as it was
-before the first of them; what the first pass gives is what is reported and remembered.
+g is the gradient at the embeddings, norms are those of a whole sequence, and padding is not
+perturbed. Every sequence that a model reads has its own ball: the encoder's and the decoder's (as
+in Sato et al. 2019). The embeddings' own weights need no gradient for this, so they may be frozen.
+All passes of a micro-batch use the same dropout, and start from the same memory, if the model has
+one; the first pass gives the loss that is reported and the memory that is kept.
 """
 
 from __future__ import annotations
@@ -35,18 +35,16 @@ from regard.objectives.base import Batch
 from regard.training.loop import ForwardBackward, Parts, Place
 from regard.training.recipe import Robust
 
-SMALLEST = 1e-8  # no norm is divided by that is below this
+SMALLEST = 1e-8  # the least norm in a division
 MARKED = (
     ("tokens", "attention_mask"),
     ("source", "source_attention_mask"),
-)  # of a batch: ids, and which are no padding
+)  # the keys of a batch: ids, and the mask of tokens that are not padding
 
 
 @dataclass
 class Perturbation:
-    """How far the words of one sequence are moved [B, T, width], where `attention_mask` [B, T,
-    1].
-    """
+    """The perturbation of one sequence [B, T, width], and its `attention_mask` [B, T, 1]."""
 
     delta: Tensor
     attention_mask: Tensor
@@ -58,7 +56,8 @@ class Perturbation:
 
 
 def climbed(delta: Tensor, slope: Tensor, rate: float, radius: float | None) -> Tensor:
-    """A step of length `rate` up the slope, then back into the ball; None: there is none."""
+    """Takes a step of length `rate` up the gradient, then back into the ball (None: there is no
+    ball)."""
     delta = delta + slope * (rate / norm(slope).clamp_min(SMALLEST)).to(slope.dtype)
     if radius is None:
         return delta
@@ -67,25 +66,27 @@ def climbed(delta: Tensor, slope: Tensor, rate: float, radius: float | None) -> 
 
 
 def norm(x: Tensor) -> Tensor:
-    """Of each example as a whole, [B, 1, 1]."""
+    """Returns the norm of each example as a whole, [B, 1, 1]."""
     y: Tensor = wide(x).flatten(1).norm(dim=1)
     return y[:, None, None]
 
 
 def word_embedding(model: Any) -> nn.Module:
-    """What turns the words of any of our models into vectors, whatever has been built around it."""
+    """Returns the word embedding of any of our models, whatever wraps it."""
     for owner in (model, getattr(model, "embeddings", None)):
         embedding = getattr(owner, "tokens", None)
         if isinstance(embedding, nn.Module):
             return embedding
-    raise ConfigError(f"{type(model).__name__} has no embedding of words that could be disturbed")
+    raise ConfigError(
+        f"{type(model).__name__} has no embedding of words to perturb; leave [robust] out"
+    )
 
 
 class AdversarialReader:
-    """Reads micro-batches with their words disturbed, as a recipe's `[robust]` wants it.
+    """Reads micro-batches with perturbed words, as a recipe's `[robust]` says.
 
-    All that is drawn is a function of (seed, step, micro-batch, sequence), and takes nothing from
-    the generator that dropout draws from.
+    All random numbers are a function of (seed, step, micro-batch, sequence), and none is taken from
+    the generator that dropout uses.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class AdversarialReader:
         self.place: Place = (0, 0)
         self.marks: list[tuple[Tensor, Tensor]] = []
         self.moves: list[Perturbation] = []
-        self.call = 0  # sequences that this pass has read so far
+        self.call = 0  # the number of sequences that this pass has read
 
     def __call__(
         self, go: ForwardBackward, place: Place, batch: Batch, state: State | None
@@ -118,7 +119,7 @@ class AdversarialReader:
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
-        """Only inside is anything disturbed: whatever else asks the model finds it as it is."""
+        """Perturbs only inside this context; other callers see the model unchanged."""
         hooks = (
             self.embedding.register_forward_pre_hook(self.before),
             self.embedding.register_forward_hook(self.after),
@@ -149,7 +150,8 @@ class AdversarialReader:
         rate: float,
         radius: float | None,
     ) -> Parts:
-        """The clean pass, then one after each step; only the last of these teaches the weights."""
+        """Runs the clean pass, then one pass per step; of these only the last gives weight
+        gradients."""
         past = copy(state)
         parts = go(state, last=False)
         for step in range(1, steps + 1):
@@ -179,7 +181,7 @@ class AdversarialReader:
 
     @property
     def idle(self) -> bool:
-        """Is the model asked for something else than to learn from?"""
+        """Whether the model is called for something other than training."""
         return not (torch.is_grad_enabled() and self.embedding.training)
 
     def before(self, module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -208,13 +210,13 @@ class AdversarialReader:
         return y
 
     def start(self, y: Tensor) -> Tensor:
-        """δ before the first pass."""
+        """Returns δ before the first pass."""
         if self.chosen.adversary == "freelb" and self.first:
             return (self.first * self.uniform(y, "start")).requires_grad_()
         return torch.zeros_like(y, requires_grad=True)
 
     def uniform(self, like: Tensor, purpose: str) -> Tensor:
-        """Numbers between -1 and 1, divided by √(tokens · width); 0 at padding."""
+        """Returns numbers between -1 and 1, divided by √(tokens · width); 0 at padding."""
         drawn = torch.empty_like(like, requires_grad=False)
         drawn.uniform_(-1, 1, generator=self.dice(purpose, like.device))
         count = (self.attention_mask.sum(1) * like.size(-1)).clamp_min(1).to(like.dtype)
@@ -225,9 +227,9 @@ class AdversarialReader:
         return torch.Generator(device).manual_seed(int(key.integers(LARGEST)))
 
     def real_of(self, tokens: Tensor) -> Tensor:
-        """[B, T]: what is no padding, by the batch, else by the token for padding. Without either
-        padding stands behind a text that is read from left to right: it moves nothing.
-        """
+        """Returns [B, T], the tokens that are not padding, from the batch's mask or else from the
+        padding id. Without either, padding stands behind a text that is read from left to right: it
+        changes nothing."""
         for ids, attention_mask in self.marks:
             if ids.data_ptr() == tokens.data_ptr() and ids.shape == tokens.shape:
                 return attention_mask
@@ -235,7 +237,7 @@ class AdversarialReader:
 
 
 def marks(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """Ids with what is no padding among them; a mixture's batch holds batches."""
+    """Yields ids with their attention masks; the batch of a mixture holds batches."""
     for value in batch.values():
         if isinstance(value, dict):
             yield from marks(value)
@@ -245,22 +247,22 @@ def marks(batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 class ReplacementTokens:
-    """Words to put in the place of others: all but those with a meaning of their own."""
+    """The tokens that may replace others: all but the special tokens."""
 
     def __init__(self, special: Special, vocab_size: int, rows: int) -> None:
         special_ids = set(special.ids())
         self.words = torch.tensor([i for i in range(vocab_size) if i not in special_ids])
         if len(self.words) < 2:
             raise ConfigError(
-                "robust.token_noise needs two words at least, and this vocabulary has not"
+                "robust.token_noise needs a vocabulary of at least two words; set it to 0"
             )
-        self.number = torch.full((max(rows, vocab_size),), -1)  # of each id among the words
+        self.number = torch.full((max(rows, vocab_size),), -1)  # the index of each id in `words`
         self.number[self.words] = torch.arange(len(self.words))
 
     def put(
         self, tokens: Tensor, attention_mask: Tensor, share: float, dice: torch.Generator
     ) -> Tensor:
-        """Each word is replaced with a chance of `share`, never by itself."""
+        """Replaces each word with probability `share`, never by itself."""
         if self.words.device != tokens.device:
             self.words, self.number = self.words.to(tokens.device), self.number.to(tokens.device)
         count, where = len(self.words), {"generator": dice, "device": tokens.device}

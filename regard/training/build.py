@@ -1,4 +1,4 @@
-"""From a recipe to the model that learns, and the facts that a recipe is resolved by."""
+"""Builds the model of a recipe, and the facts by which a recipe is resolved."""
 
 from __future__ import annotations
 
@@ -28,16 +28,19 @@ def is_directory(model: str) -> bool:
 
 
 def family(recipe: Recipe) -> str:
-    """The family of a recipe's model, by name or by what its directory holds."""
+    """Returns the family of a recipe's model, by its name or by its directory."""
     if is_directory(recipe.model):
         return format_of(read_config(Path(recipe.model))["model_type"]).family
     if Path(recipe.model).is_dir():
-        raise ConfigError(f"{recipe.model} is a directory without config.json, so it is no model")
+        raise ConfigError(
+            f"{recipe.model} is a directory without config.json, so it is no model; give a model's "
+            "directory, or the name of a model"
+        )
     return family_of(recipe.model).name
 
 
 def resolved(recipe: Recipe, data: TextData, machine: MachineFacts) -> Resolved:
-    """The recipe with all that is known before its objective and its model are built."""
+    """Returns the recipe with all that is known before its objective and its model are built."""
     card = FAMILIES[family(recipe)]
     return resolve(recipe, data.facts(recipe, card), card, machine, model_facts(recipe))
 
@@ -60,7 +63,7 @@ def model_facts(recipe: Recipe) -> ModelFacts:
 
 
 def start_config(recipe: Recipe, length: int, **changes: Any) -> Any:
-    """The configuration of the recipe's model, before it takes anything from its data."""
+    """Returns the configuration of the recipe's model, before the data changes it."""
     if is_directory(recipe.model):
         config_dict = read_config(Path(recipe.model))
         return configure(format_of(config_dict["model_type"]), config_dict)
@@ -72,7 +75,7 @@ def start_config(recipe: Recipe, length: int, **changes: Any) -> Any:
 
 
 def outline(recipe: Resolved, objective: Objective) -> Any:
-    """The model without memory for its weights: what it would cost is known from this."""
+    """Returns the model on the meta device, from which its cost is computed."""
     heads = objective.heads()
     if is_directory(recipe.model):
         if recipe.shape or recipe.size:
@@ -93,7 +96,7 @@ def outline(recipe: Resolved, objective: Objective) -> Any:
 
 
 def blank(recipe: Resolved, objective: Objective) -> Any:
-    """A new model before it is initialized."""
+    """Returns a new model before its weights are initialized."""
     kind, length = family_of(recipe.model), recipe.batch.seq_len
     changes = kind.objective_fields(objective.name, objective.options, length)
     start = start_config(recipe, length, **changes)
@@ -105,7 +108,7 @@ def blank(recipe: Resolved, objective: Objective) -> Any:
 
 
 def model_for(recipe: Resolved, objective: Objective) -> Any:
-    """A new model, initialized by the seed alone, or the one of a directory."""
+    """Returns a new model, initialized by the seed alone, or the model of a directory."""
     seed_torch(recipe.seed, "weights")
     if is_directory(recipe.model):
         model = load(recipe.model, heads=objective.heads()).model
@@ -117,7 +120,7 @@ def model_for(recipe: Resolved, objective: Objective) -> Any:
 
 
 def extended(model: Any, recipe: Recipe, tokenizer: Any = None) -> Any:
-    """The model with the parts that the recipe adds to it."""
+    """Returns the model with the extensions that the recipe adds to it."""
     for name in sorted(recipe.extensions, key=place_of):
         options = recipe.extensions[name]
         if model.extensions.get(name) != extension(name).of(options).table():
@@ -126,19 +129,18 @@ def extended(model: Any, recipe: Recipe, tokenizer: Any = None) -> Any:
 
 
 def check_learns(model: Any) -> None:
-    """Refuses a model with a part that no gradient passes."""
+    """Refuses a model with an extension through which no gradient flows."""
     for name in model.extensions:
         if not extension(name).learns:
             raise ConfigError(
-                f"a model with the extension {name!r} cannot learn; train the model that it was "
+                f"a model with the extension {name!r} cannot be trained; train the model it was "
                 "made from, and make it again"
             )
 
 
 def check_tokenizer(recipe: Recipe, corpus: Any) -> None:
-    """Refuses text that was cut into other tokens than the model knows. Examples are cut later, by
-    the model's own tokenizer.
-    """
+    """Refuses text that was prepared with a tokenizer other than the model's. Examples are
+    tokenized later, by the model's own tokenizer."""
     from regard.data.tokenizer import Tokenizer
 
     if not isinstance(corpus, Corpus):
@@ -149,7 +151,7 @@ def check_tokenizer(recipe: Recipe, corpus: Any) -> None:
     theirs, ours = tokenizer.fast.get_vocab(), corpus.tokenizer.ready.get_vocab()
     if theirs != ours:
         raise RegardError(
-            f"{recipe.data} was prepared with another tokenizer than that of {recipe.model}; "
+            f"{recipe.data} was prepared with another tokenizer, not that of {recipe.model}; "
             f"prepare it again with --tokenizer {recipe.model}"
         )
 
@@ -164,7 +166,7 @@ def describe(model: Any) -> dict[str, Any]:
 
 
 def fitted(config: Any, special: Special, vocab_size: int, length: int) -> dict[str, Any]:
-    """What a new model takes from its data: vocabulary, special ids, positions."""
+    """Returns the fields that a new model takes from its data: vocabulary, special ids, context."""
     fields = config.__dataclass_fields__
     pad = special.end if special.pad is None else special.pad
     values: dict[str, Any] = {"vocab_size": vocab_size, "context": length}
@@ -176,10 +178,10 @@ def fitted(config: Any, special: Special, vocab_size: int, length: int) -> dict[
 
 
 def check_vocabulary(model: Any, vocab_size: int) -> None:
-    """Refuses a model that knows another number of tokens than its data."""
+    """Refuses a model whose vocabulary is smaller than the data's."""
     known = model.config.vocab_size
     if known < vocab_size:
         raise ConfigError(
-            f"the data has {vocab_size:,} different tokens, the model knows {known:,}; prepare the "
-            "text with the model's own tokenizer ('regard prepare … --tokenizer MODEL')"
+            f"the data has a vocabulary of {vocab_size:,} tokens, but the model knows {known:,}; "
+            "prepare the text with the model's own tokenizer ('regard prepare … --tokenizer MODEL')"
         )

@@ -1,22 +1,22 @@
-"""A model as an objective asks it, while it is noted down what was asked.
+"""Wraps a model so that an objective can call it while its outputs are recorded.
 
-An objective says only how much was lost. What has to look behind that (two passes that are to
-agree, a student that is to follow its teacher) hands it a `Capture` model and finds there which
-distributions it learned from:
+An objective returns only losses. Code that needs the distributions behind them (R-Drop, whose two
+passes should agree, or a student that follows its teacher) passes a `Capture` model to the
+objective and finds there what the losses were computed from:
 
     seen = Capture(model)
     loss = objective.loss(seen, batch, state)
-    seen.hidden     # what each call of the model gave, in order
-    seen.words      # rows that words were guessed from, by `output.surprisal` or `.softened`
-    seen.scores     # what heads said, by `read` or, of a head with several answers, by its methods
+    seen.hidden     # the hidden states of each call of the model, in order
+    seen.words      # rows from which words were predicted, by `output.surprisal` or `.softened`
+    seen.scores     # scores of heads, by `read` or, of a head with several answers, by its methods
     seen.by_head    # the same by the names of the heads, for `Objective.head_answers`
 
-All tensors are part of the graph. Logits of words are not among them: they are made where they
-are used, a few rows at a time (`seen.model.output(rows)`; an adaptive output gives
-log-probabilities, which a softmax leaves as they are).
+All tensors are part of the autograd graph. Logits of words are not recorded: they are computed
+where they are used, a few rows at a time (`seen.model.output(rows)`; an adaptive output gives
+log-probabilities, which a softmax leaves unchanged).
 
-A `Capture` model is no model. It has what `Objective.loss` may ask of one, and no more; what kind
-of model is inside, an objective learns from `reading.inner`, as with any other wrapper.
+A `Capture` model is not a model. It has what `Objective.loss` may use, and no more; an objective
+learns the kind of the model inside from `reading.inner`, as with any other wrapper.
 """
 
 from __future__ import annotations
@@ -32,19 +32,18 @@ from regard.models.output import SoftTarget
 
 @dataclass(frozen=True, eq=False)
 class CapturedRows:
-    """Rows [N, width] whose words [N] count by their shares [N]; None: each counts 1."""
+    """Rows [N, width] whose target words [N] count by their shares [N]; None: each counts 1."""
 
     hidden: Tensor
     targets: Tensor
     shares: Tensor | None
-    nats: Tensor  # what the output made of it, summed
+    nats: Tensor  # the summed loss of the rows
 
 
 @dataclass(frozen=True, eq=False)
 class HeadScores:
-    """What a head said. `head` is its name ("classify", "tag", "answer", …), for a second answer
-    of the same head with the name of it: "span", "span.ends", "span.unanswerable".
-    """
+    """The scores of a head. `head` is its name ("classify", "tag", "answer", …); a second answer of
+    the same head adds its own name: "span", "span.ends", "span.unanswerable"."""
 
     head: str
     scores: Tensor
@@ -62,7 +61,7 @@ class Capture:
         return {one.head: one.scores for one in self.scores}
 
     def modules(self) -> Iterator[nn.Module]:
-        """For `reading.inner`, which finds the model among them."""
+        """Yields the modules for `reading.inner`, which finds the model among them."""
         parts: Iterator[nn.Module] = self.model.modules()
         return parts
 
@@ -91,7 +90,7 @@ class Capture:
 
 
 class CapturedOutput:
-    """The output of a watched model, as far as something is learned from it."""
+    """The output layer of a captured model, with the methods that a loss calls."""
 
     def __init__(self, output: Any, words: list[CapturedRows]) -> None:
         self.output, self.words = output, words
@@ -111,7 +110,7 @@ class CapturedOutput:
 
 
 class CapturedHead:
-    """A head, called by itself; as XLNet's, which is asked for starts, ends and more."""
+    """A head that is called directly, such as XLNet's, which gives starts, ends and more."""
 
     def __init__(self, name: str, head: Any, scores: list[HeadScores]) -> None:
         self.name, self.head, self.scores = name, head, scores

@@ -3,13 +3,13 @@
     checkpoints/
         step-00001000/        complete from the moment it has this name
             weights.safetensors, optimizer.safetensors, …
-            facts.json        what is no tensor
+            facts.json        values that are not tensors
             checkpoint.json   the marker, written last: size and SHA-256 of every other file
         .writing-…            not yet complete
         .removing-…           no longer complete
 
-Every file and directory is flushed to the disk before the rename that makes it count. Old ones are
-removed only after that. Nothing here is a pickle.
+Every file and directory is flushed to disk before the rename that makes it count. Old checkpoints
+are removed only after that. Nothing here is a pickle.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from regard.core.files import flush_directory
 FORMAT = 1
 MARKER = "checkpoint.json"
 FACTS = "facts.json"
-NAME = re.compile(r"step-(\d{8,})(?:\.(\d+))?")  # .1: the same step written again
-PIECE = 2**22  # bytes written and hashed at a time
+NAME = re.compile(r"step-(\d{8,})(?:\.(\d+))?")  # .1: the same step was written again
+PIECE = 2**22  # bytes that are written and hashed at a time
 ROOM = 2**16  # bytes beside the tensors: JSON, headers, half-filled blocks of the disk
 DTYPES = {
     torch.float64: "F64",
@@ -76,7 +76,7 @@ class SavedCheckpoint:
         return cls(marker["step"], path, facts, marker["best"], tuple(marker["files"]))
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """The tensors that were saved under this name, on the CPU."""
+        """Returns the tensors that were saved under this name, on the CPU."""
         file = f"{name}.safetensors"
         if file not in self.files:
             raise StorageError(f"{self.path} has no {file}; it holds {', '.join(self.files)}")
@@ -89,12 +89,12 @@ class SavedCheckpoint:
 class Checkpoints:
     """The newest `keep` checkpoints of a run, and its best one.
 
-    One process writes: the one that holds the run's lock. Any may read.
+    One process writes: the one that holds the run's lock. Any process may read.
     """
 
     def __init__(self, directory: Path, keep: int = 2) -> None:
         if keep < 1:
-            raise StorageError(f"keep is {keep}; at least one checkpoint must be kept")
+            raise StorageError(f"keep is {keep}; it must be at least 1")
         self.directory, self.keep = Path(directory), keep
 
     def save(
@@ -106,10 +106,10 @@ class Checkpoints:
         best: bool = False,
     ) -> Path:
         """Writes the tensors of `files` and the facts, which must be JSON (a tuple comes back as a
-        list, a key as a string). A step that is there already is replaced.
+        list, a key as a string). An existing checkpoint of the same step is replaced.
 
-        Of weights that are dealt out over processes one writes, and all others run through
-        `whole(files)` meanwhile.
+        If weights are sharded over processes, one process writes, and all others run through
+        `whole(files)` at the same time.
         """
         tensors = [tensor for one in files.values() for tensor in one.values()]
         contents = whole(files)
@@ -119,14 +119,15 @@ class Checkpoints:
                     draft.write(name, one, contents)
                 return draft.finish()
         finally:
-            for _ in contents:  # after a failure: the other processes wait for what is left
+            for _ in contents:  # after a failure, the other processes still wait for the rest
                 pass
 
     @contextmanager
     def draft(
         self, step: int, needed: int, facts: Mapping[str, Any], best: bool = False
     ) -> Iterator[CheckpointDraft]:
-        """A directory to fill; it vanishes unless it is finished. `needed` bytes must be free."""
+        """Yields a directory to fill, which vanishes unless it is finished. `needed` bytes must be
+        free."""
         text = json.dumps(dict(facts), ensure_ascii=False).encode()
         needed += len(text) + ROOM
         draft = CheckpointDraft(
@@ -147,15 +148,15 @@ class Checkpoints:
             raise
 
     def latest(self) -> SavedCheckpoint | None:
-        """The newest intact checkpoint; warns of damaged ones that are newer. None in a new run."""
+        """Returns the newest intact checkpoint (None in a new run); warns of newer damaged ones."""
         return self.newest(self.entries())
 
     def best(self) -> SavedCheckpoint | None:
-        """The newest one saved as the best, if there is any."""
+        """Returns the newest checkpoint saved as the best, or None."""
         return self.newest([path for path in self.entries() if says_best(path)])
 
     def intact(self) -> list[SavedCheckpoint]:
-        """All undamaged ones, one a step, the newest last."""
+        """Returns all undamaged checkpoints, one per step, the newest last."""
         checkpoints: dict[int, SavedCheckpoint] = {}
         for path in self.entries():
             try:
@@ -188,25 +189,25 @@ class Checkpoints:
         return None
 
     def entry(self, step: int, again: int) -> Path:
-        """The directory of a step that was written so often before."""
+        """Returns the directory of a step that was written `again` times before."""
         return self.directory / (f"step-{step:08d}" + (f".{again}" if again else ""))
 
     def entries(self) -> list[Path]:
-        """All complete ones, damaged or not, the newest last."""
+        """Returns all complete checkpoints, damaged or not, the newest last."""
         if not self.directory.is_dir():
             return []
         return sorted((p for p in self.directory.iterdir() if NAME.fullmatch(p.name)), key=order)
 
     def clean(self) -> None:
-        """Removes what dead processes left half written or half removed: for the lock's holder."""
+        """Removes what dead processes left half written or half removed; only the lock's holder
+        may."""
         for pattern in (".writing-*", ".removing-*"):
             for path in self.directory.glob(pattern):
                 shutil.rmtree(path, ignore_errors=True)
 
     def prune(self, newest: Path) -> None:
-        """Keeps the newest, those before it, and the best. Later steps than the newest are damaged
-        ones from which the run could not go on.
-        """
+        """Keeps the newest checkpoint, `keep` - 1 before it, and the best. Steps after the newest
+        are damaged checkpoints from which the run could not continue."""
         until = [p for p in self.entries() if order(p) <= order(newest)]
         before = [p for p in until if order(p)[0] < order(newest)[0]]
         staying = {newest, *before[max(0, len(before) - self.keep + 1) :]}
@@ -220,7 +221,7 @@ class Checkpoints:
                 warnings.warn(f"the old checkpoint {path} cannot be removed: {error}", stacklevel=4)
 
     def explain(self, draft: CheckpointDraft, needed: int, error: OSError) -> str:
-        """What could not be written, how much room there is, and what is left."""
+        """Says what could not be written, how much space there is, and which checkpoint is left."""
         try:
             room = f"{amount(shutil.disk_usage(self.directory).free)} are free"
         except OSError:
@@ -250,7 +251,7 @@ class CheckpointDraft:
         self.files: dict[str, dict[str, Any]] = {}
 
     def write(self, name: str, tensors: Mapping[str, Tensor], contents: Iterator[Tensor]) -> None:
-        """A safetensors file, hashed while it is written and flushed."""
+        """Writes a safetensors file; it is hashed while it is written, and flushed."""
         self.doing = f"{name}.safetensors"
         pieces = serialized(tensors, contents)
         self.files[self.doing] = write_pieces(self.path / self.doing, pieces)
@@ -260,7 +261,7 @@ class CheckpointDraft:
         self.files[name] = write_pieces(self.path / name, iter([memoryview(content)]))
 
     def finish(self) -> Path:
-        """Facts, marker, flush, rename; then the old ones go."""
+        """Writes facts and marker, flushes, renames the directory, then removes old checkpoints."""
         checkpoints, files = self.checkpoints, self.files
         self.write_bytes(FACTS, self.facts)
         marker = {"format": FORMAT, "step": self.step, "best": self.best, "files": dict(files)}
@@ -274,14 +275,14 @@ class CheckpointDraft:
 
 
 def order(path: Path) -> tuple[int, int]:
-    """Step, and how often it was written before."""
+    """Returns the step, and how often it was written before."""
     match = NAME.fullmatch(path.name)
     assert match is not None
     return int(match[1]), int(match[2] or 0)
 
 
 def says_best(path: Path) -> bool:
-    """What the marker says; a damaged one says nothing."""
+    """Tells whether the marker says that this is the best; a damaged marker says nothing."""
     try:
         return bool(read_marker(path)["best"])
     except (StorageError, OSError):
@@ -289,7 +290,7 @@ def says_best(path: Path) -> bool:
 
 
 def read_marker(path: Path) -> dict[str, Any]:
-    """The marker, checked so far that what it says can be relied on."""
+    """Returns the marker after checking that its entries can be relied on."""
     file = path / MARKER
     if not file.is_file():
         raise StorageError(f"{file} is missing")
@@ -303,7 +304,10 @@ def read_marker(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise StorageError(f"{file} is no marker of a checkpoint") from None
     if marker.get("format") != FORMAT:
-        raise StorageError(f"{file} has format {marker.get('format')!r}; this is {FORMAT}")
+        raise StorageError(
+            f"{file} has format {marker.get('format')!r}; this is {FORMAT}, so use the version "
+            "that wrote it"
+        )
     if not right:
         raise StorageError(f"{file} contradicts itself or its directory")
     return dict(marker)
@@ -322,18 +326,17 @@ def verify_file(file: Path, bytes: int, sha256: str) -> None:
         raise StorageError(f"{file} has {size:,} bytes instead of {bytes:,}")
     with file.open("rb") as handle:
         if hashlib.file_digest(handle, "sha256").hexdigest() != sha256:
-            raise StorageError(f"{file} has another SHA-256 than when it was written")
+            raise StorageError(f"{file} has changed: its SHA-256 is not that of the marker")
 
 
 def aligned(tensors: Mapping[str, Tensor]) -> list[str]:
-    """The names in the order of a file: large numbers stand first, so that all are aligned."""
+    """Returns the names in file order: large dtypes come first, so that all tensors are aligned."""
     return sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
 
 
 def whole(files: Mapping[str, Mapping[str, Tensor]]) -> Iterator[Tensor]:
-    """The contents of all tensors in the order in which they are written, one at a time. Weights
-    that are dealt out are collected here, which all processes must do together.
-    """
+    """Yields the contents of all tensors in the order in which they are written, one at a time.
+    Sharded weights are gathered here, which all processes must do together."""
     for tensors in files.values():
         for name in aligned(tensors):
             tensor: Any = tensors[name].detach()
@@ -341,9 +344,8 @@ def whole(files: Mapping[str, Mapping[str, Tensor]]) -> Iterator[Tensor]:
 
 
 def serialized(tensors: Mapping[str, Tensor], contents: Iterator[Tensor]) -> Iterator[memoryview]:
-    """A safetensors file, piece by piece: length of the header, header, tensors. One tensor at a
-    time is copied, if at all.
-    """
+    """Yields a safetensors file in pieces: length of the header, header, tensors. At most one
+    tensor is copied at a time."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name in aligned(tensors):
@@ -364,7 +366,7 @@ def serialized(tensors: Mapping[str, Tensor], contents: Iterator[Tensor]) -> Ite
 
 
 def write_pieces(file: Path, parts: Iterator[memoryview]) -> dict[str, Any]:
-    """Writes, hashes and flushes; gives what the marker says of the file."""
+    """Writes, hashes and flushes a file; returns its entry for the marker."""
     digest, size = hashlib.sha256(), 0
     with file.open("wb") as handle:
         for part in parts:
@@ -386,7 +388,7 @@ def amount(size: int) -> str:
 
 
 def mean(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of several models, number by number."""
+    """Returns the elementwise mean of the weights of several models."""
     return {
         name: torch.stack([w[name].double() for w in weights]).mean(0).to(value.dtype)
         if value.is_floating_point()

@@ -1,6 +1,5 @@
-"""What a run learns from: prepared text and its objectives. Labeled examples are handed in by the
-layers above, as a subclass that reads them.
-"""
+"""The training data of a run: prepared text and its objectives. The layers above pass in labeled
+examples as a subclass that reads them."""
 
 from __future__ import annotations
 
@@ -21,36 +20,36 @@ from regard.training.resolve import DataFacts
 
 class BuiltData(NamedTuple):
     objective: Objective
-    valid: Objective | None  # None: the data has nothing to validate with
-    config: Resolved  # with what the data decided
+    valid: Objective | None  # None: the data has no validation set
+    config: Resolved  # the recipe with the settings that the data decided
 
 
 class TextData:
     """Prepared text."""
 
-    of_examples = False  # samples are labeled examples, and no stretches of a text
-    beforehand = frozenset({"data"})  # what may stand in a run's directory before it begins
+    of_examples = False  # whether samples are labeled examples, not parts of a long text
+    beforehand = frozenset({"data"})  # names that may be in a run's directory before it begins
 
     def __init__(self, objectives: Mapping[str, tuple[str, str]] | None = None) -> None:
-        self.objectives = objectives or {}  # beside those that learn from text: see `find`
+        self.objectives = objectives or {}  # objectives beside those on text; see `find`
 
     def resume_command(self, out: Path) -> str:
-        """What a user types to go on with a run that was stopped."""
+        """Returns the command that resumes a stopped run."""
         return f"train --resume {out}"
 
     def facts(self, recipe: Recipe, card: Family) -> DataFacts:
-        """What is learned from such data, where the recipe leaves it open."""
+        """Returns the objective for this kind of data, for a recipe that names none."""
         kind = read_marker(Path(recipe.data)).get("kind", "")
         return DataFacts(objective_of_kind(kind, card.objective))
 
     def build(self, config: Resolved) -> BuiltData:
-        """The objectives that learn and that validate."""
+        """Builds the objectives for training and for validation."""
         objective = self.on_split(config, "train")
         config = self.decided(config, objective)
         return BuiltData(objective, self.validation(config), config)
 
     def decided(self, config: Resolved, objective: Any) -> Resolved:
-        """The recipe with what the data to learn from decided."""
+        """Returns the recipe with the options that the training data decided."""
         options = hooks_of(objective).settled()
         return replaced(config, objective=config.objective | options)
 
@@ -63,7 +62,7 @@ class TextData:
             return None
 
     def on_split(self, config: Resolved, split: str) -> Objective:
-        """The objective on one split; for validation nothing depends on the epoch."""
+        """Builds the objective on one split; for validation nothing depends on the epoch."""
         corpus = self.corpus(config, split)
         options = dict(config.objective)
         kind = find(str(options.pop("name")), self.objectives)
@@ -79,7 +78,7 @@ class TextData:
         if built.in_streams and (self.of_examples or not built.stretches):
             raise ConfigError(
                 f'batch.order is "streams", but {learned(config.objective)} reads examples, which '
-                "are no stretches of a text; leave it out"
+                "are not parts of one text; leave batch.order out"
             )
         return built
 
@@ -90,7 +89,7 @@ class TextData:
         return corpus
 
     def about(self, built: BuiltData) -> Table:
-        """What run.json says of the data."""
+        """Returns the facts about the data for run.json."""
         data = read_marker(Path(built.config.data))
         return {
             "path": str(Path(built.config.data)),
@@ -104,10 +103,10 @@ class TextData:
 
 
 def learned(objective: Table) -> str:
-    """The name of the objective; of a distillation that of the one inside of it."""
+    """Returns the name of the objective; for distillation that of the objective inside."""
     return str(objective.get("of") or objective.get("name"))
 
 
 def options_of(kind: type[Objective], table: Table) -> Any:
-    """An objective's options, with names and kinds checked."""
+    """Returns an objective's options, with names and types checked."""
     return from_table(kind.Options, table, path="objective.", what="recipe key")

@@ -1,4 +1,4 @@
-"""What this machine can do, and what a run asks of it: speed, memory, arithmetic."""
+"""Measures this machine and estimates the cost of a run: speed, memory, arithmetic."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from regard.attention.position import Relative
 from regard.formats.directory import describe
 from regard.models.output import CHUNK
 
-MULTIPLY_BF16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # of x86, and of ARM
-UNLIMITED = 2**60  # a limit of a control group that is none
+MULTIPLY_BF16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # flags of x86 and of ARM
+UNLIMITED = 2**60  # a control group's limit of this size means no limit
 
 # -- speed
 
@@ -30,7 +30,7 @@ UNLIMITED = 2**60  # a limit of a control group that is none
 def gemm_peak(
     dtype: torch.dtype, seconds: float = 0.3, device: torch.device | str = "cpu"
 ) -> float:
-    """FLOP/s of the best square matrix product, measured once a process."""
+    """Returns the FLOP/s of the best square matrix product, measured once per process."""
     device = torch.device(device)
     return measured(dtype, seconds, str(device), torch.get_num_threads())
 
@@ -53,11 +53,12 @@ def measured(dtype: torch.dtype, seconds: float, device: str, threads: int) -> f
 
 
 def fast_bf16(device: torch.device | str) -> bool:
-    """Has this machine instructions for products in bf16? It is asked and not timed: a command must
-    choose the same precision on a busy machine as on an idle one.
+    """Tells whether this machine has instructions for bf16 products. It reads the machine's flags
+    and measures no time: a command must choose the same precision on a busy machine as on an idle
+    one.
 
-    oneDNN takes bf16 on every CPU with AVX-512, but says in its guide to data types that it is slow
-    without instructions for it, so a CPU must have these too. Of MPS nothing is promised.
+    oneDNN accepts bf16 on every CPU with AVX-512, but its guide to data types says that it is slow
+    without bf16 instructions, so a CPU must have these too. MPS promises nothing.
     """
     device = torch.device(device)
     if device.type == "cuda":
@@ -71,7 +72,7 @@ def fast_bf16(device: torch.device | str) -> bool:
 
 
 def cpu_flags() -> Mapping[str, Any]:
-    """What the CPU says it can do, by the names of `torch.cpu.get_capabilities`."""
+    """Returns the features of the CPU, by the names of `torch.cpu.get_capabilities`."""
     if hasattr(torch.cpu, "get_capabilities"):
         return torch.cpu.get_capabilities()
     return {"avx512_bf16": torch.cpu._is_avx512_bf16_supported()}  # an older torch tells less
@@ -81,9 +82,9 @@ def cpu_flags() -> Mapping[str, Any]:
 
 
 def memory() -> dict[str, int]:
-    """Bytes: `resident` now and at its `peak`, `total` of the machine, and what is `available` to
-    this process, within the limit of its control group (0: none) and before the system swaps.
-    """
+    """Returns bytes: `resident` now and at its `peak`, `total` of the machine, and what is
+    `available` to this process before the system swaps, within the limit of its control group (0:
+    none)."""
     own, machine = table("/proc/self/status"), table("/proc/meminfo")
     total = machine.get("MemTotal", 0) or physical()
     limit, used = control_group()
@@ -101,7 +102,7 @@ def memory() -> dict[str, int]:
 
 
 def table(path: str) -> dict[str, int]:
-    """A file of lines such as "MemTotal: 123 kB", in bytes; nothing where there is no such file."""
+    """Reads a file of lines such as "MemTotal: 123 kB", in bytes; {} if there is no such file."""
     try:
         lines = Path(path).read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -129,7 +130,7 @@ def peak_elsewhere() -> int:
 def control_group(
     own: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")
 ) -> tuple[int, int]:
-    """(limit, used) of the tightest control group this process is in; (0, 0) without one."""
+    """Returns (limit, used) of the tightest control group of this process; (0, 0) without one."""
     groups = [
         (limit, max(0, count_in(used) - reclaimable(used.with_name("memory.stat"))))
         for limit, used in limits(own, mount)
@@ -139,7 +140,7 @@ def control_group(
 
 @cache
 def limits(own: Path, mount: Path) -> list[tuple[int, Path]]:
-    """Every limit above this process, with the file that says how much of it is used."""
+    """Returns every limit above this process, with the file that says how much of it is used."""
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -154,7 +155,7 @@ def limits(own: Path, mount: Path) -> list[tuple[int, Path]]:
         else:
             continue
         place = root / path.strip("/")
-        for directory in (place, *place.parents):  # a parent may be tighter
+        for directory in (place, *place.parents):  # a parent's limit may be tighter
             if directory.is_relative_to(root):
                 limit = count_in(directory / names[0])
                 pairs += [(limit, directory / names[1])] if 0 < limit < UNLIMITED else []
@@ -169,7 +170,7 @@ def count_in(path: Path) -> int:
 
 
 def reclaimable(path: Path) -> int:
-    """What the group holds of files, and the system would drop first."""
+    """Returns the bytes of cached files in the group, which the system would drop first."""
     try:
         words = path.read_text(encoding="ascii").split()
     except OSError:
@@ -178,15 +179,16 @@ def reclaimable(path: Path) -> int:
 
 
 def quick_malloc() -> bool:
-    """Lets the process keep the memory it frees, so that the large tensors of one step serve the
-    next instead of being mapped and filled with zeros anew. True where it could be set: glibc.
+    """Lets the process keep the memory it frees, so that the large tensors of one step are reused
+    in the next one instead of being mapped and zeroed again. Returns True if that could be set
+    (glibc).
 
-    The price: what was once used is not given back to the system before the process ends.
+    The price: memory that was once used is not returned to the system before the process ends.
     """
     if not sys.platform.startswith("linux"):
         return False
     library = ctypes.CDLL(None)
-    if not hasattr(library, "gnu_get_libc_version"):  # musl and others have a mallopt that is none
+    if not hasattr(library, "gnu_get_libc_version"):  # mallopt of musl and others does nothing
         return False
     trim_threshold, top_pad, map_most, never = -1, -2, -4, -1
     settings = {map_most: 0, trim_threshold: never, top_pad: 2**26}
@@ -204,15 +206,15 @@ def step_flops(
     targets: int | None = None,
     past: int = 0,
 ) -> float:
-    """Floating-point operations of one step over `samples` of `tokens`.
+    """Returns the floating-point operations of one step over `samples` of `tokens`.
 
-    A matrix of n numbers that a row passes costs 2n going forward and 4n going back: the 6·N·D of
-    the scaling papers. Counted are the matrices that rows do pass (not the embedding tables, which
-    are only looked up, nor projections for global tokens that do not occur), each times the rows
-    that pass it, and the products of queries with the keys they may see, and of weights with
-    values: 12 · inner · keys a row. Logits are made for `targets` rows of a sample (all, unless
-    given), which are also the length of a decoder and the query rows of XLNet. `past` is the
-    memory of Transformer-XL. Recomputed activations do not count: they are no progress.
+    A matrix of n numbers costs 2n per row in the forward pass and 4n in the backward pass: the
+    6·N·D of the scaling papers. It counts the matrices that rows do pass (not the embedding tables,
+    which are only looked up, nor projections for global tokens that do not occur), each times the
+    rows that pass it, and the products of queries with visible keys and of weights with values: 12
+    · inner · keys per row. Logits are computed for `targets` rows of a sample (by default all),
+    which are also the length of a decoder and the query rows of XLNet. `past` is the memory of
+    Transformer-XL. Recomputed activations do not count: they are no progress.
     """
     rows = tokens if targets is None else targets
     products = float(rows * output_numbers(model))
@@ -234,7 +236,7 @@ def step_flops(
 
 
 def attention_products(part: Attention, block: Any, rows: int, source: int, keys: float) -> float:
-    """Multiplications of one attention, for one sample."""
+    """Returns the multiplications of one attention layer for one sample."""
     project, out = part.project.weight.numel(), part.out.weight.numel()
     inner = part.project.heads * part.project.size
     if getattr(block, "cross", None) is not None and part is block.cross.layer:
@@ -245,7 +247,7 @@ def attention_products(part: Attention, block: Any, rows: int, source: int, keys
 
 
 def blocks_of(model: Any) -> Iterator[tuple[Any, int, bool]]:
-    """(block, number of its layer, does it belong to a decoder?)."""
+    """Yields (block, index of its layer, whether it belongs to a decoder)."""
     count = {False: 0, True: 0}
     for block in model.modules():
         if isinstance(block, Block):
@@ -255,9 +257,9 @@ def blocks_of(model: Any) -> Iterator[tuple[Any, int, bool]]:
 
 
 def keys_of(model: Any, layer: int, rows: int, past: int, decoder: bool) -> float:
-    """How many keys a row sees, on the mean."""
+    """Returns how many keys a row sees on average."""
     config = model.config
-    if callable(getattr(config, "window", None)):  # characters: so many rows before each
+    if callable(getattr(config, "window", None)):  # characters: a row sees this many before it
         return min(config.window(layer), rows)
     if hasattr(config, "windows"):
         return min(config.windows[layer] + 1, rows)
@@ -271,9 +273,8 @@ def linears(part: nn.Module) -> list[nn.Linear]:
 
 
 def output_numbers(model: Any) -> int:
-    """Numbers of the matrices between a hidden row and its logits. Of an adaptive softmax only the
-    first cluster: each of the others is for its own rare words.
-    """
+    """Returns the size of the matrices between a hidden row and its logits. Of an adaptive softmax
+    only the first cluster counts: each of the others serves its own rare words."""
     output = getattr(model, "output", None)
     if output is None:
         return 0
@@ -284,11 +285,11 @@ def output_numbers(model: Any) -> int:
 
 # -- what a step keeps in memory
 
-STATE = {  # copies of the weights
+STATE = {  # the optimizer's state, in copies of the weights
     "adam": 2, "adamw": 2, "bert-adam": 3, "adafactor": 0, "sgd": 0, "muon": 2,
 }  # fmt: skip
 WIDTH = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}  # bytes of a number in a product
-CACHE = 2**26  # what the libraries of matrix products keep for themselves, about
+CACHE = 2**26  # about the bytes that the libraries of matrix products keep for themselves
 
 
 def training_memory(
@@ -302,11 +303,11 @@ def training_memory(
     targets: int | None = None,
     past: int = 0,
 ) -> int:
-    """About how many bytes training takes beyond what the process holds without the model.
+    """Estimates the bytes that training needs beyond the process without the model.
 
-    `batch` is that of one micro-batch in one process. Weights, gradients and the optimizer's state;
-    copies of the weights in half precision; what the layers keep for the way back (with
-    `checkpointing` only the input of each, and all of one); logits, of which there is one chunk.
+    `batch` is one micro-batch in one process. The sum holds weights, gradients and the optimizer's
+    state; copies of the weights in half precision; the activations for the backward pass (with
+    `checkpointing` only the input of each layer, and all of one layer); and one chunk of logits.
     """
     exact, half = max(4, WIDTH[precision]), WIDTH[precision]
     numbers = sum(p.numel() for p in model.parameters())
@@ -329,9 +330,7 @@ def training_memory(
 
 
 def resting_memory(directory: str) -> int:
-    """About how many bytes a saved model takes that is only asked; one in small numbers takes as
-    many as its files.
-    """
+    """Estimates the bytes of a saved model for inference; for int8, the size of its files."""
     description = describe(directory)
     if "int8" not in description["extensions"]:
         return 4 * int(description["parameters"])
@@ -349,17 +348,16 @@ def block_bytes(
     half: int,
     decoder: bool,
 ) -> float:
-    """What one block keeps: inputs of norms in full, of matrices in half; the weights of attention
-    where they are made at all.
-    """
+    """Returns the bytes that one block keeps for the backward pass: inputs of norms in full
+    precision, of matrices in half; attention weights only if they are computed explicitly."""
     width = model.config.width
     keys = keys_of(model, layer, length, past, decoder)
     total = 0.0
     for part in block.modules():
-        if isinstance(part, nn.RMSNorm):  # no kernel of its own on a CPU: every step of it is kept
+        if isinstance(part, nn.RMSNorm):  # without a CPU kernel, it keeps every intermediate
             total += rows * 3 * exact * width
         elif isinstance(part, FeedForward):
-            total += rows * (2 * exact + half) * width  # norm, and the row that is added
+            total += rows * (2 * exact + half) * width  # the norm, and the residual row
             inside = sum(m.out_features for m in linears(part)) * rows
             total += inside * (2 * half + (half + 1) * bool(part.dropout.rate))
         elif isinstance(part, Attention):

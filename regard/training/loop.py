@@ -1,7 +1,7 @@
-"""The one training loop: pre-training, fine-tuning and distillation differ only in the objective.
+"""The training loop: pretraining, fine-tuning and distillation differ only in the objective.
 
-A step is a pure function of (weights, optimizer state, seed, step), so that a run that was stopped
-goes on bit for bit as if it never had been.
+A step is a pure function of (weights, optimizer state, seed, step), so that a stopped run resumes
+bit for bit as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Parts = dict[str, Tensor]
 
 
 class ForwardBackward(Protocol):
-    """A pass of a micro-batch, there and back.
+    """A forward and backward pass of a micro-batch.
 
-    `last` is False where another one follows, `share` is what its loss counts, and with `inputs`
-    nothing but these gets a gradient.
+    `last` is False if another pass follows, `share` scales its loss, and with `inputs` only these
+    tensors get a gradient.
     """
 
     def __call__(
@@ -50,48 +50,48 @@ Passes = Callable[[ForwardBackward, Place, Batch, State | None], Parts]
 
 
 def once(go: ForwardBackward, place: Place, batch: Batch, state: State | None) -> Parts:
-    """A micro-batch is read once, as it is."""
+    """Reads a micro-batch once, unchanged."""
     return go(state)
 
 
 class Diverged(RegardError):
-    """The loss is no longer a number."""
+    """The loss is no longer a finite number."""
 
 
 @dataclass
 class RunProgress:
-    """What a run knows of itself beside its tensors; stands in every checkpoint."""
+    """The state of a run beside its tensors; it is part of every checkpoint."""
 
     step: int = 0
-    tokens: int = 0  # read
-    targets: int = 0  # of them learned from
-    seconds: float = 0.0  # spent in steps, over all starts
-    best: float | None = None  # the first figure of the best validation
-    least: float | None = None  # the lowest loss of a validation: what chose it
+    tokens: int = 0  # tokens read
+    targets: int = 0  # tokens that had a loss
+    seconds: float = 0.0  # time spent in steps, over all starts
+    best: float | None = None  # the first metric of the best validation
+    least: float | None = None  # the lowest loss of a validation, which chose the best
     best_step: int = 0
-    waited: int = 0  # validations without a better one
+    waited: int = 0  # validations since the best one
     validated: int = -1  # the last step that was validated
     scaler: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class StepMetrics:
-    """What one step reports."""
+    """The results of one step."""
 
-    loss: float  # what is learned: the losses with their weights
-    losses: dict[str, float]  # per target
+    loss: float  # the training loss: the weighted sum of the losses
+    losses: dict[str, float]  # the losses per target
     norm: float
     lr: float
     tokens: int
-    flags: list[bool]  # raised in any of the processes
+    flags: list[bool]  # whether each flag was raised in any process
 
 
 class Batches:
-    """Which samples a process reads in a step, made ready while the step before is computed.
+    """The batches of a process, prepared while the previous step is computed.
 
-    The samples of step s are s·B … s·B + B - 1 of the whole training. They are dealt out in equal
-    slices, one to each micro-batch of each process; what a sample is does not depend on who reads
-    it.
+    The samples of step s are s·B … s·B + B - 1 of the whole training. They are distributed in equal
+    slices, one to each micro-batch of each process; a sample does not depend on the process that
+    reads it.
     """
 
     def __init__(
@@ -110,7 +110,8 @@ class Batches:
         self.ahead: tuple[int, Future[list[Batch]]] | None = None
 
     def places(self, part: int) -> list[int]:
-        """Where in the step the samples of one micro-batch stand, counted over all processes."""
+        """Returns the positions of one micro-batch's samples in the step, counted over all
+        processes."""
         return self.objective.arrange(list(range(part * self.size, (part + 1) * self.size)))
 
     def make(self, step: int) -> list[Batch]:
@@ -121,7 +122,8 @@ class Batches:
         ]
 
     def step(self, number: int, last: int) -> list[Batch]:
-        """The micro-batches of a step; those of the next one are begun, unless this is the last."""
+        """Returns the micro-batches of a step; starts to prepare the next step unless this is the
+        last."""
         if self.ahead is not None and self.ahead[0] == number:
             totals = self.ahead[1].result()
         else:
@@ -142,7 +144,7 @@ class Batches:
 
 
 class Loop:
-    """Takes steps. What surrounds them (validation, checkpoints, the display) is not here."""
+    """Runs training steps. Validation, checkpoints and the display are not here."""
 
     def __init__(
         self,
@@ -155,7 +157,7 @@ class Loop:
         *,
         seed: int,
         precision: str,
-        limit: float,  # of the gradient's norm; 0: none
+        limit: float,  # the largest norm of the gradient; 0: no limit
     ) -> None:
         self.engine, self.objective, self.batches = engine, objective, batches
         self.optimizer, self.rate, self.group = optimizer, rate, group
@@ -167,12 +169,12 @@ class Loop:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
         self.progress = RunProgress()
         self.states: list[State | None] = [None] * len(batches.slices)
-        self.thaw: Callable[[int], None] = lambda step: None  # says what learns at a step
+        self.thaw: Callable[[int], None] = lambda step: None  # unfreezes layers before a step
         self.passes: Passes = once  # how a micro-batch is read
-        self.at: Callable[[int], int] = lambda step: step  # where in the schedule a step stands
+        self.at: Callable[[int], int] = lambda step: step  # a step's place in the schedule
 
     def step(self, last: int, flags: Callable[[], Sequence[bool]] = tuple) -> StepMetrics:
-        """Step `progress.step` (counted from 0), which is not counted if it diverges."""
+        """Runs step `progress.step` (counted from 0), which does not count if it diverges."""
         began = time.perf_counter()
         number = self.progress.step
         micro = self.batches.step(number, last)
@@ -214,11 +216,11 @@ class Loop:
         counts: dict[str, float],
         state: State | None,
         *,
-        last: bool = True,  # of the passes of this micro-batch
+        last: bool = True,  # whether this is the micro-batch's last pass
         share: float = 1.0,
-        inputs: Sequence[Tensor] | None = None,  # what gets a gradient; None: the weights do
+        inputs: Sequence[Tensor] | None = None,  # the tensors with gradients; None: the weights
     ) -> dict[str, Tensor]:
-        """One pass there and back; the same dropout every time."""
+        """Runs one forward and backward pass, with the same dropout every time."""
         seed_torch(self.seed, "dropout", *place)
         with self.engine.sync(last and place[1] == self.batches.slices[-1]):
             with autocast(self.device, self.precision):
@@ -229,7 +231,7 @@ class Loop:
         return sums
 
     def counts(self, micro: list[Any]) -> tuple[dict[str, float], int]:
-        """Targets and tokens of the whole step, over all micro-batches and processes."""
+        """Returns the targets and tokens of the step, over all processes and micro-batches."""
         of_batches = [self.objective.counts(batch) for batch in micro]
         names = list(dict.fromkeys(name for one in of_batches for name in one))
         sums = [sum(float(one.get(name, 0)) for one in of_batches) for name in names]
@@ -241,7 +243,7 @@ class Loop:
         return dict(zip(names, sums, strict=True)), int(tokens)
 
     def total(self, sums: dict[str, Tensor], counts: dict[str, float]) -> Tensor:
-        """What is learned: each sum over its targets of the whole step."""
+        """Returns the training loss: each sum divided by its number of targets in the step."""
         weights = self.objective.weights
         parts = [
             value * (weights.get(name, 1.0) * self.engine.scale / max(counts[name], 1))
@@ -250,7 +252,7 @@ class Loop:
         return torch.stack([part.reshape(()) for part in parts]).sum()
 
     def begin_epoch(self, number: int) -> None:
-        """At the start of an epoch streams start anew."""
+        """Resets the recurrent states at the start of an epoch."""
         if self.objective.recurrent and number * self.batches.samples % len(self.objective) == 0:
             self.states = [self.objective.begin(self.model, self.batches.size) for _ in self.states]
 
@@ -269,13 +271,13 @@ class Loop:
     # -- what a checkpoint holds
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """All that a plain checkpoint holds; all processes must ask for it together."""
+        """Returns all tensors of a plain checkpoint; all processes must call it together."""
         weights = {k: v.detach() for k, v in self.model.state_dict().items()}
         optimizer = state_tensors(self.optimizer, self.model)
         return {"weights": weights, "optimizer": optimizer, "memory": self.memory()}
 
     def memory(self) -> dict[str, Tensor]:
-        """Hidden states by place in the step, whoever holds them."""
+        """Returns the hidden states by their position in the step, from all processes."""
         states = [state for state in self.states if state is not None]
         if not states:
             return {}
@@ -299,7 +301,7 @@ class Loop:
         tensors: dict[str, dict[str, Tensor]],
         progress: dict[str, Any],
     ) -> None:
-        """Back to where a checkpoint was written."""
+        """Restores the state of a checkpoint."""
         weights, places = tensors["weights"], self.model.state_dict()
         other = sorted(weights.keys() ^ places.keys())
         if other:
@@ -336,13 +338,13 @@ class Loop:
             )
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint holds beside tensors."""
+        """Returns the values of a checkpoint that are not tensors."""
         if self.scaler.is_enabled():
             self.progress.scaler = dict(self.scaler.state_dict())
         return asdict(self.progress)
 
     def rehearse(self, seconds: float, least: int = 3) -> float:
-        """Seconds of a step: a few are taken, timed and undone, as if they had never been."""
+        """Returns the seconds of a step: runs and times a few steps, then undoes them."""
         weights = [p.detach().clone() for p in self.model.parameters()]
         times: list[float] = []
         while len(times) < least or sum(times) < seconds:

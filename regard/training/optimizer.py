@@ -1,4 +1,4 @@
-"""Optimizers by name, what their papers set them to, and their state as named tensors."""
+"""Builds optimizers by name, and converts their state to named tensors."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ HIDDEN = "hidden"  # the name of the groups whose matrices Muon changes
 UNDECAYED_RANK = 1  # norms and biases are vectors
 DECAYED_VECTORS = {
     "query"
-}  # XLNet's stands for a word: its authors leave out norms and biases only
+}  # XLNet's query vector stands for a word; its authors exclude only norms and biases
 
 
 def groups_of(
     model: nn.Module, weight_decay: float, layer_decay: float = 1.0, hidden: Collection[Tensor] = ()
 ) -> list[dict[str, Any]]:
-    """ "decay" and "plain": norms and biases are not pulled toward zero. The matrices in `hidden`
-    stand in groups of this name, and decay.
+    """Returns the groups "decay" and "plain": norms and biases have no weight decay. The matrices
+    in `hidden` form groups named "hidden", and decay.
 
-    A group's rate is the schedule's times its `scale`. Where rates fall, layer m of n has fall to
-    the power n - m, the embeddings are layer 0, and what stands on top has the whole rate (Yang et
-    al. 2019, table 8).
+    A group's learning rate is the schedule's times its `scale`. With layer decay, layer m of n has
+    layer_decay to the power n - m, the embeddings are layer 0, and weights above the layers have
+    the whole rate (Yang et al. 2019, table 8).
     """
     scales: dict[int, float] = {}
     if layer_decay != 1.0:
@@ -69,16 +69,16 @@ def optimizer(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     weight_decay: float = 0.0,
-    layer_decay: float = 1.0,  # the rate of a layer, times that of the one above it
-    momentum: float = 0.0,  # of "sgd"
-    products: torch.dtype | None = None,  # of "muon": what it multiplies in; None: as the weights
-    keep_zeros: bool = False,  # of "muon": the others leave a weight without a gradient as it is
+    layer_decay: float = 1.0,  # a layer's rate is this factor times that of the layer above
+    momentum: float = 0.0,  # for "sgd"
+    products: torch.dtype | None = None,  # for "muon": dtype of its products; None: the weights'
+    keep_zeros: bool = False,  # for "muon"; others do not move a weight without a gradient
 ) -> Optimizer:
-    """Build it after the model has been moved or sharded.
+    """Builds an optimizer; call it after the model has been moved or sharded.
 
-    "adamw" decouples the decay from the gradient; "adam" has none. Of Adafactor, `eps` is what
-    is added to the squared gradient (T5: 1e-30). "muon" is for the matrices of the layers, with
-    AdamW of the same rate, the `betas` and the `eps` for all other weights.
+    "adamw" decouples the decay from the gradient; "adam" has none. In Adafactor, `eps` is added to
+    the squared gradient (T5: 1e-30). "muon" is for the matrices of the layers; all other weights
+    get AdamW with the same learning rate, the `betas` and the `eps`.
     """
     check(name, lr, betas, eps, weight_decay)
     if not 0 < layer_decay <= 1:
@@ -91,7 +91,7 @@ def optimizer(
     parts = dict(own.hidden_matrices(model)) if name == "muon" else {}
     groups = groups_of(model, weight_decay, layer_decay, parts)
     if not groups:
-        raise ConfigError("the model has no weight that learns; free at least one")
+        raise ConfigError("the model has no weight that learns; unfreeze at least one")
     fused = all(p.device.type in ("cpu", "cuda") for g in groups for p in g["params"])
     adamw = partial(torch.optim.AdamW, lr=lr, betas=betas, eps=eps, fused=fused)
     built: Optimizer
@@ -120,7 +120,7 @@ def check(
         raise ConfigError(f"betas are {list(betas)}; they are two numbers in [0, 1)")
     if name == "adam" and weight_decay:
         raise ConfigError(
-            f"adam has no weight decay, and {weight_decay} was asked for; choose adamw"
+            f"weight_decay is {weight_decay}, but adam has none; choose adamw, or set it to 0"
         )
 
 
@@ -130,18 +130,18 @@ def set_rate(optimizer: Optimizer, lr: float) -> None:
 
 
 def clip(parameters: Iterable[Tensor], limit: float) -> float:
-    """Shortens the whole gradient to a norm of at most `limit` (0: as it is); its norm before."""
+    """Clips the whole gradient to a norm of `limit` (0: no clipping); returns its norm before."""
     weights = list(parameters)
     total = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None], foreach=True)
     total = total.full_tensor() if hasattr(total, "full_tensor") else total
     norm = float(total)
-    if limit > 0 and not norm + 1e-6 <= limit:  # else a pass over all gradients, times 1
+    if limit > 0 and not norm + 1e-6 <= limit:  # else clipping would multiply all gradients by 1
         nn.utils.clip_grads_with_norm_(weights, limit, total, foreach=True)
     return norm
 
 
 def state_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimizer's own tensors, named "<parameter>/<key>"; not copies."""
+    """Returns the optimizer's own tensors, named "<parameter>/<key>"; they are not copies."""
     return {
         f"{name}/{key}": value
         for name, p in model.named_parameters()
@@ -151,9 +151,10 @@ def state_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_state(optimizer: Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Puts back what `state_tensors` gave, bit for bit; whole tensors are cut for sharded weights.
+    """Restores the result of `state_tensors`, bit for bit; whole tensors are sharded if weights
+    are.
 
-    A weight that had no state, because it has had no gradient, has none afterwards.
+    A weight that had no state, because it never had a gradient, has none afterwards.
     """
     by_name: dict[str, dict[str, Tensor]] = {}
     for full_name, value in tensors.items():
@@ -168,12 +169,16 @@ def load_state(optimizer: Optimizer, model: nn.Module, tensors: dict[str, Tensor
         if values.keys() != state.keys():
             raise FormatError(
                 f"the optimizer's state of {name} holds {', '.join(sorted(values))}; this one "
-                f"expects {', '.join(sorted(state)) or 'none'}: was it another optimizer?"
+                f"expects {', '.join(sorted(state)) or 'none'}: another optimizer wrote it, so "
+                "resume with that one"
             )
         for key, value in values.items():
             put(state[key], value, f"{name}/{key}")
     if by_name:
-        raise FormatError(f"the optimizer's state has {next(iter(by_name))!r}, the model has not")
+        raise FormatError(
+            f"the optimizer's state has {next(iter(by_name))!r}, but the model has not; resume "
+            "with the same model"
+        )
 
 
 def put(place: Any, value: Tensor, name: str) -> None:
@@ -191,7 +196,8 @@ def put(place: Any, value: Tensor, name: str) -> None:
 
 @torch.no_grad()
 def allocate(optimizer: Optimizer) -> None:
-    """Gives every weight the state it has before the first step: something to load into."""
+    """Gives every weight its optimizer state before the first step, so that there are tensors to
+    load into."""
     weights = [p for group in optimizer.param_groups for p in group["params"]]
     grads, rates = [p.grad for p in weights], [group["lr"] for group in optimizer.param_groups]
     set_rate(optimizer, 0.0)
@@ -218,14 +224,14 @@ def allocate(optimizer: Optimizer) -> None:
 # Ruder 2018, 3.3). What learns is a function of the step alone, so that a resumed run frees its
 # layers when one that never stopped would have.
 
-BOTTOM = {"embeddings", "tokens", "positions", "distances", "query"}  # what lies under the layers
-BETWEEN = ("encoder.norm.", "encoder_norm.")  # what lies on an encoder, under a decoder
-BACKWARD = 2 / 3  # of the work of a step
+BOTTOM = {"embeddings", "tokens", "positions", "distances", "query"}  # parts below the layers
+BETWEEN = ("encoder.norm.", "encoder_norm.")  # parts between the encoder and the decoder
+BACKWARD = 2 / 3  # the share of a step's work in the backward pass
 
 
 def levels(model: nn.Module) -> list[list[nn.Parameter]]:
-    """The weights from the bottom up: the embeddings, then each layer, an encoder's before a
-    decoder's. What stands above them (heads, the last norm) always learns and is not listed.
+    """Returns the weights from the bottom up: the embeddings, then each layer, an encoder's before
+    a decoder's. Weights above the layers (heads, the last norm) always learn and are not listed.
 
     A weight that several layers share belongs to the lowest of them.
     """
@@ -253,9 +259,8 @@ def layers_of(model: Any) -> list[nn.Module]:
 
 
 def freeze(config: Resolved, model: nn.Module) -> None:
-    """What never will learn is frozen here, before there is an optimizer or an engine: neither then
-    knows of it.
-    """
+    """Freezes the weights that never learn, before an optimizer or an engine exists, so that
+    neither knows of them."""
     chosen = config.optimizer
     if chosen.keep_sparsity:
         hold_zeros(config.model, model)
@@ -265,18 +270,18 @@ def freeze(config: Resolved, model: nn.Module) -> None:
             weight.requires_grad_(False)
     elif len(frozen) == len(list(model.parameters())):
         raise ConfigError(
-            f"nothing stands above the {len(layers_of(model))} layers that could learn while all "
-            f"of them are frozen; choose optimizer.freeze_layers below {len(layers_of(model))}"
+            f"nothing stands above the {len(layers_of(model))} frozen layers that could learn; "
+            f"choose optimizer.freeze_layers below {len(layers_of(model))}"
         )
 
 
 def held(model: nn.Module, frozen: int) -> list[nn.Parameter]:
-    """The weights that so many frozen layers and the embeddings hold; none if `frozen` is 0."""
+    """Returns the weights of the lowest `frozen` layers and the embeddings; none if it is 0."""
     return [weight for level in levels(model)[: frozen + 1 if frozen else 0] for weight in level]
 
 
 def matrices_of(model: nn.Module) -> Iterator[nn.Parameter]:
-    """Those of the layers, each once: no embeddings, no heads, no output."""
+    """Yields the matrices of the layers, each once: no embeddings, no heads, no output."""
     seen: set[int] = set()
     for layer in layers_of(model):
         for name, value in layer.named_parameters():
@@ -287,14 +292,13 @@ def matrices_of(model: nn.Module) -> Iterator[nn.Parameter]:
 
 
 def hold_zeros(name: str, model: nn.Module) -> None:
-    """Single weights that were pruned stay away. They get no gradient, and without one no optimizer
-    moves a weight from 0, nor does decay.
-    """
+    """Keeps pruned weights at zero. They get no gradient, and without one neither an optimizer nor
+    weight decay moves a weight from 0."""
     matrices = list(matrices_of(model))
     known = not any(matrix.is_meta for matrix in matrices)
     if known and not any(bool((matrix == 0).any()) for matrix in matrices):
         raise ConfigError(
-            f"optimizer.keep_sparsity keeps the zeros of {name}, and its layers have none; leave "
+            f"optimizer.keep_sparsity keeps the zeros of {name}, but its layers have none; leave "
             "it out, or make some with 'regard prune --weights SHARE'"
         )
     for matrix in matrices:
@@ -302,17 +306,17 @@ def hold_zeros(name: str, model: nn.Module) -> None:
 
 
 def elsewhere(weight: Tensor, slope: Tensor) -> Tensor:
-    """The gradient where a weight is not 0."""
+    """Returns the gradient with zeros where the weight is 0."""
     return slope.masked_fill(weight == 0, 0.0)
 
 
 class GradualUnfreezing:
-    """Called before each step, frees what is due: a layer, and at last the embeddings."""
+    """Called before each step, unfreezes the layers that are due, and at last the embeddings."""
 
     def __init__(self, model: nn.Module, frozen: int, every: int) -> None:
         self.levels = levels(model)[: frozen + 1]
         self.frozen, self.every = frozen, every
-        self.free = -1  # so many levels, from the top, as set last
+        self.free = -1  # the number of unfrozen levels, counted from the top
 
     def __call__(self, step: int) -> None:
         free = min(step // self.every, len(self.levels))
@@ -325,9 +329,8 @@ class GradualUnfreezing:
 
 
 def work(model: nn.Module) -> float:
-    """How much of the work of a step is left: nothing goes back through what lies under the lowest
-    weight that learns.
-    """
+    """Returns the share of a step's work that remains: no gradient flows through the layers below
+    the lowest weight that learns."""
     layers = layers_of(model)
     learning = [any(p.requires_grad for p in layer.parameters()) for layer in layers]
     below = [*learning, True].index(True)

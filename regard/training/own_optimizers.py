@@ -1,4 +1,4 @@
-"""Optimizers that torch does not have, or not as their papers and our models need them."""
+"""Optimizers that torch lacks, or has in another form than the papers and our models need."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from regard.training.optimizer import HIDDEN, layers_of
 MOMENTUM = 0.95
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # a, b, c of aX + b(XXᵀ)X + c(XXᵀ)²X
 ROUNDS = 5
-SMALLEST = 1e-7  # norm that is divided by
+SMALLEST = 1e-7  # the least norm in a division
 MATCH = 0.2  # the root mean square of AdamW's steps, over its rate (Liu et al. 2025, 2.2)
 
 
 class BertAdam(Optimizer):
-    """Adam as BERT and XLNet have it: θ ← θ - rate · (m / (√v + ε) + decay · θ), without the
-    correction that makes the first steps full-sized.
-    """
+    """Adam as BERT and XLNet use it: θ ← θ - rate · (m / (√v + ε) + decay · θ), without the bias
+    correction that makes the first steps full-sized."""
 
     def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
@@ -51,14 +50,15 @@ class BertAdam(Optimizer):
 
 
 class Adafactor(Optimizer):
-    """Shazeer and Stern 2018, as T5 sets it: no mean, β₂ = 1 - t^-0.8, a second moment kept as one
-    row and one column, updates of at most 1 (root mean square), and steps that grow with the
-    weights they change.
+    """Adafactor (Shazeer and Stern 2018) with T5's settings: no momentum, β₂ = 1 - t^-0.8, a second
+    moment stored as one row and one column, updates of at most 1 (root mean square), and steps that
+    grow with the weights they change.
 
-    torch's own caps the rate at 1 / √t, and puts its ε where a word that did not occur makes NaN.
+    torch's own Adafactor caps the rate at 1 / √t, and puts its ε where a word that did not occur
+    makes NaN.
     """
 
-    SMALLEST, LARGEST, POWER = 1e-3, 1.0, -0.8  # scale of a step, size of an update, of β₂
+    SMALLEST, LARGEST, POWER = 1e-3, 1.0, -0.8  # least step scale, largest update, β₂'s power
 
     def __init__(self, params: Any, lr: float, eps: float) -> None:
         super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": 0.0})
@@ -100,7 +100,7 @@ class Adafactor(Optimizer):
 
 
 def size_of(x: Tensor) -> Tensor:
-    """Root mean square."""
+    """Returns the root mean square."""
     y: Tensor = x.norm() / x.numel() ** 0.5
     return y
 
@@ -109,10 +109,9 @@ def size_of(x: Tensor) -> Tensor:
 
 
 def hidden_matrices(model: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
-    """Each matrix of the layers once, with the row counts of the matrices that it holds: a
-    projection those of query, key and value, an LSTM those of its gates. Embeddings, outputs and
-    heads are no part of the layers.
-    """
+    """Yields each matrix of the layers once, with the row counts of the matrices that it holds: for
+    a projection those of query, key and value, for an LSTM those of its gates. Embeddings, outputs
+    and heads are not part of the layers."""
     seen: set[int] = set()
     for layer in layers_of(model):
         for part in layer.modules():
@@ -131,20 +130,21 @@ def hidden_matrices(model: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
 
 
 class Muon(Optimizer):
-    """Jordan et al. 2024: the steps of matrices are orthogonal, all other weights have AdamW.
+    """Muon (Jordan et al. 2024): the updates of matrices are orthogonal; all other weights use
+    AdamW.
 
-    The algorithm is that of `torch.optim.Muon`, equal to the bit where products are in bf16. The
-    class itself is not used, for three reasons: it takes a whole parameter as one matrix, and a
-    projection holds three; its products are always in bf16, which without instructions for it is
-    tens of times slower than fp32; and torch has had it since 2.9 only. Weights that are dealt out
-    over processes are collected, one matrix at a time.
+    The algorithm is that of `torch.optim.Muon`, bit for bit equal if products are in bf16. The
+    class itself is not used, for three reasons: it treats a whole parameter as one matrix, but a
+    projection holds three; its products are always in bf16, which without bf16 instructions is tens
+    of times slower than fp32; and only torch 2.9 and later have it. Sharded weights are gathered,
+    one matrix at a time.
 
-    Matrices in groups named "hidden" follow Muon, with Nesterov's momentum; the others AdamW.
+    Matrices in groups named "hidden" use Muon, with Nesterov's momentum; the others AdamW.
 
-    A step of a matrix has the root mean square of one of AdamW: 0.2 · √(larger side) times an
-    orthogonal matrix. So one rate and one decay, tuned for AdamW, serve both (Liu et al. 2025). The
-    other convention, √(rows / columns) if above 1, asks for a rate that grows with √width; at a
-    width of 100 it is twice this one, so that 5e-3 suits small GPTs in both.
+    An update of a matrix has the root mean square of an AdamW update: 0.2 · √(larger side) times an
+    orthogonal matrix. So one learning rate and one decay, tuned for AdamW, serve both (Liu et al.
+    2025). The other convention, √(rows / columns) if above 1, needs a rate that grows with √width;
+    at a width of 100 it is twice this one, so that 5e-3 suits small GPTs in both.
     """
 
     def __init__(
@@ -152,17 +152,17 @@ class Muon(Optimizer):
         groups: list[dict[str, Any]],
         others: Callable[[list[dict[str, Any]]], Optimizer],
         lr: float,
-        parts: Mapping[Tensor, list[int]],  # row counts of what each matrix holds
+        parts: Mapping[Tensor, list[int]],  # the row counts of the matrices in each parameter
         *,
-        products: torch.dtype | None = None,  # of the iteration; None: that of the weights
-        keep_zeros: bool = False,  # an orthogonal step has no zeros where its gradient has some
+        products: torch.dtype | None = None,  # the dtype of the iteration; None: the weights'
+        keep_zeros: bool = False,  # whether zero weights stay; orthogonal steps would move them
     ) -> None:
         super().__init__(groups, {"lr": lr})
         self.parts, self.products, self.keep_zeros = parts, products, keep_zeros
         self.hidden = [g for g in self.param_groups if g["name"] == HIDDEN]
         rest = [g for g in self.param_groups if g["name"] != HIDDEN]
         self.others = others(rest) if rest else None
-        if self.others is not None:  # its groups and its state are ours
+        if self.others is not None:  # it shares our groups and our state
             self.others.param_groups, self.others.state = rest, self.state
 
     @torch.no_grad()
@@ -196,7 +196,7 @@ class Muon(Optimizer):
 
 
 def orthogonal(matrix: Tensor, dtype: torch.dtype) -> Tensor:
-    """About U Vᵀ of a matrix U S Vᵀ, by Newton and Schulz: singular values become 0.7 to 1.2."""
+    """Approximates U Vᵀ of a matrix U S Vᵀ by Newton-Schulz: singular values become 0.7 to 1.2."""
     x = matrix.to(dtype)
     wide = matrix.size(0) <= matrix.size(1)
     x = x if wide else x.T

@@ -1,7 +1,8 @@
-"""One process or many, on PyTorch's own engines.
+"""Trains in one process or many, on PyTorch's own engines.
 
-`torchrun` starts the processes and says in the environment who they are. An engine wraps the
-learner; all engines are used alike: `sync(last)` around each micro-batch, `average` after a step.
+`torchrun` starts the processes and sets their ranks in the environment. An engine wraps the
+training module; all engines have the same methods: `sync(last)` around each micro-batch, and
+`average` after a step.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from regard.core.errors import ConfigError
 from regard.training.train_module import blocks
 
 PATIENCE = timedelta(minutes=30)  # how long a process waits for the others
-CALL = 5.0  # seconds that it tries one address
+CALL = 5.0  # the seconds for which a process tries one address
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class ProcessGroup:
 
     rank: int = 0
     world: int = 1
-    local: int = 0  # number on this machine
+    local: int = 0  # the rank on this machine
 
     @property
     def first(self) -> bool:
@@ -48,11 +49,11 @@ class ProcessGroup:
         return [float(x) for x in tensor.tolist()]
 
     def share(self, values: list[float]) -> list[float]:
-        """What the first process has, for all."""
+        """Returns the values of the first process to all processes."""
         return self.sum(values if self.first else [0.0] * len(values))
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """The tensors of all processes, one after the other along the first dimension."""
+        """Concatenates the tensors of all processes along the first dimension."""
         if self.world == 1:
             return tensor
         parts = [torch.empty_like(tensor) for _ in range(self.world)]
@@ -65,14 +66,14 @@ class ProcessGroup:
         kind: type[Exception],
         others: Callable[[], object] = lambda: None,
     ) -> None:
-        """The first process acts, while the others do their part; if it fails, all fail."""
+        """Runs `action` in the first process and `others` in all others; if it fails, all fail."""
         failure: Exception | None = None
         try:
             action() if self.first else others()
         except kind as error:
             failure = error
         if self.sum([float(failure is not None)])[0]:
-            raise failure or kind("the first process failed; it says why")
+            raise failure or kind("the first process failed; its message says why")
 
     def barrier(self) -> None:
         if self.world > 1:
@@ -80,12 +81,12 @@ class ProcessGroup:
 
 
 def home() -> torch.device:
-    """Where the processes exchange numbers."""
+    """Returns the device on which the processes exchange numbers."""
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def join(device: torch.device) -> ProcessGroup:
-    """Joins the processes that torchrun started; alone without it."""
+    """Joins the processes that torchrun started; without torchrun the process is alone."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 and "TORCHELASTIC_RUN_ID" not in os.environ:
         return ProcessGroup()
@@ -105,14 +106,13 @@ def join(device: torch.device) -> ProcessGroup:
 
 
 def meeting_point(rank: int, world: int) -> dist.Store:
-    """A store of this start's own. torchrun's holds what the processes of an earlier start wrote,
-    and whoever believes it looks for the dead.
-    """
+    """Returns a store of this start alone. torchrun's own store still holds what the processes of
+    an earlier start wrote, and a process that reads it would connect to dead ones."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     board = dist.TCPStore(host, port, is_master=False, timeout=PATIENCE)
     if rank == 0:
         with socket.create_connection((host, port)) as line:
-            here = line.getsockname()[0]  # our address as the others know it
+            here = line.getsockname()[0]  # the address at which the others can reach us
         store = dist.TCPStore(here, 0, world, is_master=True, wait_for_workers=False)
         board.set("regard", f"{here} {store.port}")
         return store
@@ -120,7 +120,7 @@ def meeting_point(rank: int, world: int) -> dist.Store:
         there, number = board.get("regard").decode().split()
         try:
             socket.create_connection((there, int(number)), CALL).close()
-        except OSError:  # that of a start before ours: the new one is not up yet
+        except OSError:  # the address is of an earlier start; the new store is not up yet
             time.sleep(0.2)
         else:
             return dist.TCPStore(there, int(number), is_master=False, timeout=PATIENCE)
@@ -131,9 +131,8 @@ def is_joined() -> bool:
 
 
 def leave(together: bool) -> None:
-    """Ends the exchange. Whoever leaves in order waits for the others and frees its tensors first:
-    gloo's threads must not do so after Python has ended.
-    """
+    """Leaves the process group. An orderly exit waits for the others and frees its tensors first:
+    gloo's threads must not do so after Python has ended."""
     if not dist.is_initialized():
         return
     if together:
@@ -143,9 +142,9 @@ def leave(together: bool) -> None:
 
 
 class SingleProcess:
-    """One process."""
+    """The engine of a single process."""
 
-    scale = 1  # by which a loss is multiplied, because the engine divides the gradients by it
+    scale = 1  # the factor of the loss, because the engine divides the gradients by it
     sharded = False
 
     def __init__(self, learner: nn.Module, group: ProcessGroup) -> None:
@@ -153,23 +152,23 @@ class SingleProcess:
         self.module: Any = learner
 
     def sync(self, last: bool) -> AbstractContextManager[Any]:
-        """Around a micro-batch; gradients travel with the last one only."""
+        """Wraps a micro-batch; gradients are synchronized with the last one only."""
         return nullcontext()
 
     def average(self, step: int) -> None:
-        """After the optimizer's step."""
+        """Runs after the optimizer's step."""
 
     def evaluator(self) -> Any:
-        """What a validation calls."""
+        """Returns the module that a validation calls."""
         return self.learner
 
 
 class DataParallel(SingleProcess):
-    """DistributedDataParallel: every process has all weights, gradients are averaged.
+    """DistributedDataParallel: every process has all weights, and gradients are averaged.
 
     With `find_unused_parameters` the buckets are never rebuilt after the first step, so that a
-    resumed run adds its gradients in the same order as one that was never stopped. One parameter
-    that really is unused keeps it from warning that there is none.
+    resumed run adds its gradients in the same order as a run that never stopped. One parameter that
+    really is unused keeps DDP from warning that there is none.
     """
 
     def __init__(self, learner: nn.Module, group: ProcessGroup) -> None:
@@ -186,9 +185,8 @@ class DataParallel(SingleProcess):
 
 
 class LocalSGD(DataParallel):
-    """Post-local SGD (Lin et al. 2018): every process learns by itself and the weights are
-    averaged every few steps: for slow networks. The first steps are synchronous.
-    """
+    """Post-local SGD (Lin et al. 2018) for slow networks: every process trains by itself, and the
+    weights are averaged every few steps. The first steps are synchronous."""
 
     def __init__(self, learner: nn.Module, group: ProcessGroup, every: int, warmup: int) -> None:
         from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as hooks
@@ -206,12 +204,12 @@ class LocalSGD(DataParallel):
         self.averager = PeriodicModelAverager(period=every, warmup_steps=warmup)
 
     def average(self, step: int) -> None:
-        self.averager.step = self.hook.iter = step  # a resumed run goes on counting
+        self.averager.step = self.hook.iter = step  # a resumed run continues the count
         self.averager.average_parameters(self.learner.parameters())
 
 
 class Sharded(SingleProcess):
-    """FSDP2: weights, gradients and optimizer state are dealt out over the processes."""
+    """FSDP2: weights, gradients and optimizer state are sharded over the processes."""
 
     sharded = True
 
@@ -222,7 +220,7 @@ class Sharded(SingleProcess):
         self.scale = group.world
         mesh = dist.device_mesh.init_device_mesh(home().type, (group.world,))
         for block in blocks(learner.model):
-            if hasattr(block, "cross"):  # reads the source before its block is called
+            if hasattr(block, "cross"):  # it reads the source before its block is called
                 project = fully_shard(block.cross.layer.project, mesh=mesh)
                 for method in ("pairs", "queries"):
                     register_fsdp_forward_method(project, method)
@@ -240,7 +238,7 @@ class Sharded(SingleProcess):
 def engine(
     kind: str, learner: nn.Module, group: ProcessGroup, every: int, warmup: int
 ) -> SingleProcess:
-    """The engine of a recipe."""
+    """Returns the engine that a recipe names."""
     if group.world == 1:
         return SingleProcess(learner, group)
     if kind == "ddp":

@@ -1,4 +1,4 @@
-"""What a run will be, before its first step: all that is built, and what it will need."""
+"""Plans a run before its first step: builds everything, and estimates what it needs."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from regard.training.schedule import BY_WIDTH, schedule
 from regard.training.train_module import DTYPES, TrainModule, checkpoint_blocks
 
 WORTH_COMPILING = 15 * 60.0  # seconds; a shorter run cannot repay a minute of compiling
-LONG = 20.0  # seconds of a step; one wants to know before waiting for a few
-SHORT = 50  # steps of a run that is over before it is measured
-REHEARSAL = 0.02  # of a budget in minutes goes into measuring a step
+LONG = 20.0  # seconds; the user is warned of longer steps before a few are measured
+SHORT = 50  # steps; a shorter run is over before it could be measured
+REHEARSAL = 0.02  # the share of a budget in minutes for measuring a step
 
 Note = Callable[[str], None]
 
@@ -73,11 +73,11 @@ def prepare(
     device: torch.device,
     note: Note,
     *,
-    resumed: bool = False,  # the recipe is that of a run to go on with
+    resumed: bool = False,  # whether the recipe is that of a run to resume
     data: TextData | None = None,
     patience: float = math.inf,  # seconds; a step that takes longer is estimated, not measured
 ) -> TrainingPlan:
-    """Builds everything, estimates, refuses what cannot fit, and resolves the recipe."""
+    """Builds everything, estimates the cost, refuses what cannot fit, and resolves the recipe."""
     data = data or TextData()
     (objective, valid, config), _, batches, facts, paper = foresee(
         recipe, group, device, note, resumed=resumed, data=data
@@ -144,7 +144,7 @@ def foresee(
     data: TextData,
     resumed: bool = False,
 ) -> PlannedRun:
-    """All that is known before there are weights; what cannot be, or cannot fit, is refused."""
+    """Returns all that is known before there are weights; refuses what cannot run or fit."""
     if recipe.engine.threads and not resumed:
         torch.set_num_threads(recipe.engine.threads)
     machine = machine_facts(device, group.world)
@@ -242,7 +242,7 @@ def schedule_for(config: FrozenConfig, model: Any) -> Callable[[int], float]:
 
 
 def set_pace(config: FrozenConfig, loop: Loop, model: Any) -> None:
-    """The rate of each step, and which weights learn in it."""
+    """Sets the learning rate of each step, and which weights learn in it."""
     chosen, steps, minutes = config.optimizer, config.budget.steps, config.budget.minutes
     loop.rate = schedule_for(config, model)
     if chosen.unfreeze_every:  # from here on: what was rehearsed is the most that a step costs
@@ -258,9 +258,8 @@ class Timing(NamedTuple):
 
 
 def rehearse(config: Resolved, loop: Loop, least: float, patience: float, note: Note) -> Timing:
-    """How long a step takes, and whether compiling pays. By its operations a step takes `least`
-    seconds or more.
-    """
+    """Measures how long a step takes, and whether compiling pays. By its FLOPs a step takes at
+    least `least` seconds."""
     steps, minutes, compiled = config.budget.steps, config.budget.minutes, config.engine.compile
     if steps is not None and steps < SHORT:
         return Timing(None, compiled == "yes")
@@ -278,7 +277,7 @@ def rehearse(config: Resolved, loop: Loop, least: float, patience: float, note: 
 
 
 def try_compiled(loop: Loop, plain: float, whole: float, note: Note) -> Timing:
-    """Compiles if what it saves is more than what it costs."""
+    """Compiles the module if that saves more time than it costs."""
     began = time.perf_counter()
     loop.engine.learner.compile()
     try:
@@ -297,7 +296,7 @@ def try_compiled(loop: Loop, plain: float, whole: float, note: Note) -> Timing:
 
 
 def about(config: Resolved, model: Any, objective: Objective, batches: Batches) -> dict[str, Any]:
-    """What is said before a run, and stands in run.json."""
+    """Returns the facts that are shown before a run, and stored in run.json."""
     need = training_memory(
         model,
         batches.size * rows_of(objective) * (2 if config.robust.rdrop else 1),
@@ -327,12 +326,12 @@ def about(config: Resolved, model: Any, objective: Objective, batches: Batches) 
 
 
 def rows_of(objective: Objective) -> int:
-    """How many rows a sample is read as: none of them sees another."""
+    """Returns the number of rows as which a sample is read; no row sees another."""
     return -(-objective.max_len // max(1, objective.longest))
 
 
 def extent(model: Any, objective: Objective) -> dict[str, int]:
-    """How many targets a row of a sample has, and how many rows a model remembers."""
+    """Returns how many targets a row of a sample has, and how many rows a model remembers."""
     targets = objective.targets_in(objective.collate([objective.get(0)]))
     past = getattr(model.config, "mem_len", 0) if objective.recurrent else 0
     return {"targets": -(-targets // rows_of(objective)), "past": past or 0}

@@ -1,4 +1,4 @@
-"""Seeing a run: a live view in a terminal, plain lines elsewhere, and metrics.jsonl.
+"""Shows a run: a live view in a terminal, plain lines elsewhere, and metrics.jsonl.
 
 Everything for people goes to standard error; standard output stays free for results.
 """
@@ -26,7 +26,7 @@ ASCII_BARS = "_.-=+*#@"
 
 
 class ProgressDisplay(Protocol):
-    """What a run tells whoever looks on."""
+    """The interface through which a run reports its progress."""
 
     def start(self, facts: Record) -> None: ...
     def step(self, record: Record) -> None: ...
@@ -36,7 +36,7 @@ class ProgressDisplay(Protocol):
 
 
 class SilentProgress:
-    """Says nothing."""
+    """A display that shows nothing."""
 
     def start(self, facts: Record) -> None: ...
     def step(self, record: Record) -> None: ...
@@ -46,7 +46,7 @@ class SilentProgress:
 
 
 class RunningMean:
-    """A running mean that is right from the first value on (as Adam corrects its own)."""
+    """A running mean that is unbiased from the first value on (corrected as in Adam)."""
 
     def __init__(self, keep: float = 0.98) -> None:
         self.keep, self.sum, self.weight = keep, 0.0, 0.0
@@ -59,7 +59,7 @@ class RunningMean:
 
 
 class PlainProgress:
-    """Lines for a log: the first step, then one in so many seconds, then the last."""
+    """Prints lines for a log: the first step, then a line every few seconds, then the last."""
 
     def __init__(self, every: float = 10.0, out: IO[str] | None = None) -> None:
         self.every, self.out = every, out
@@ -94,7 +94,7 @@ class PlainProgress:
 
 
 class LiveProgress:
-    """One screenful that is redrawn four times a second, whatever the pace of the steps."""
+    """A live view that is redrawn four times a second, however fast the steps are."""
 
     def __init__(self, out: IO[str] | None = None) -> None:
         from rich.console import Console
@@ -115,7 +115,7 @@ class LiveProgress:
         self.facts = facts
         for line in summary(facts):
             self.say(line)
-        atexit.register(self.screen.stop)  # a run that fails must still give the cursor back
+        atexit.register(self.screen.stop)  # a failed run must still restore the cursor
         self.screen.start()
 
     def say(self, text: str) -> None:
@@ -179,7 +179,7 @@ class LiveProgress:
 
 
 def watch(kind: str = "auto") -> ProgressDisplay:
-    """The live view where standard error is a terminal, else plain lines; or what is asked for."""
+    """Returns the named display; "auto" is the live view on a terminal, else plain lines."""
     kinds: dict[str, Callable[[], ProgressDisplay]] = {
         "live": LiveProgress,
         "plain": PlainProgress,
@@ -194,10 +194,10 @@ def watch(kind: str = "auto") -> ProgressDisplay:
 
 
 class Metrics:
-    """metrics.jsonl: one JSON object a line, on disk before the next step.
+    """Writes metrics.jsonl: one JSON object per line, on disk before the next step.
 
-    `begin(step)` drops what was written after that step, and a last line cut in half, so that a
-    resumed run leaves the file of one that never stopped. Where TensorBoard is installed, the same
+    `begin(step)` drops all lines after that step and a half-written last line, so that the file of
+    a resumed run equals that of a run that never stopped. If TensorBoard is installed, the same
     numbers go to the directory beside it.
     """
 
@@ -237,7 +237,7 @@ class Metrics:
 
 
 def kept_bytes(path: Path, step: int) -> int:
-    """How much of the file belongs to the steps up to this one."""
+    """Returns how many bytes of the file belong to the steps up to this one."""
     size = 0
     with path.open("rb") as file:
         for line in file:
@@ -252,7 +252,7 @@ def kept_bytes(path: Path, step: int) -> int:
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """All whole lines; a file that is still being written may end in half a one."""
+    """Reads all complete lines; the last line may be half-written while a run is going on."""
     records = []
     for line in path.read_bytes().splitlines() if path.is_file() else []:
         try:
@@ -265,7 +265,7 @@ def read_metrics(path: Path) -> list[Record]:
 
 
 def finite(value: Any) -> Any:
-    """JSON knows no infinity and no NaN: they become null."""
+    """Replaces infinity and NaN, which JSON does not have, by null."""
     if isinstance(value, dict):
         return {key: finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -287,7 +287,7 @@ def scalars(record: Record, prefix: str = "") -> list[tuple[str, float]]:
 
 
 def summary(facts: Record) -> list[str]:
-    """What is said before the first step, as far as it is known."""
+    """Returns the lines shown before the first step, as far as the facts are known."""
     model = facts.get("model") or {}
     model = model if isinstance(model, dict) else {"name": model}
     words = [str(model.get("name") or "a model")]
@@ -338,7 +338,7 @@ def speed(record: Record) -> str:
 
 
 def figures(record: Record) -> str:
-    """The measures of a validation, which may be nested under "valid"."""
+    """Formats the metrics of a validation, which may be nested under "valid"."""
     numbers = scalars(record.get("valid") or record)
     return ", ".join(
         f"{name.replace('_', ' ')} {number(value)}" for name, value in numbers if name != "tokens"
@@ -346,7 +346,7 @@ def figures(record: Record) -> str:
 
 
 def number(value: Any) -> str:
-    """Four digits are what a glance takes in."""
+    """Formats a number with four significant digits."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return "–"
     if not math.isfinite(value):
@@ -378,7 +378,7 @@ def size(count: float) -> str:
 
 
 def spark(values: list[float], width: int, bars: str = BARS) -> str:
-    """A curve in one line: the values in `width` groups, each as a bar."""
+    """Draws a curve in one line: the values in `width` groups, each as a bar."""
     known = [v for v in values if math.isfinite(v)]
     if len(known) < 2:
         return ""

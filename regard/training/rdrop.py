@@ -1,12 +1,12 @@
-"""R-Drop (Liang et al. 2021): two passes with other dropout, which are to agree.
+"""R-Drop (Liang et al. 2021): two passes with different dropout should agree.
 
-What is learned is the mean of both losses plus weight · ½ (KL(p₁‖p₂) + KL(p₂‖p₁)) of the
-distributions that the losses were computed from. The paper adds the two losses up, so that its α is
-twice this weight.
+The training loss is the mean of both losses plus weight · ½ (KL(p₁‖p₂) + KL(p₂‖p₁)) of the
+distributions from which the losses were computed. The paper adds the two losses up, so that its α
+is twice this weight.
 
-Distributions are those of the heads, as the objective gives them (`Objective.head_answers`), and
-those of the words of a language model. A score that is no distribution stands for a normal one
-whose logarithm its loss is, so two scores are as far apart as their squared difference.
+The distributions are those of the heads, as the objective returns them (`Objective.head_answers`),
+and those of a language model's words. A score that is not a distribution stands for a normal one
+whose logarithm its loss is, so the divergence of two scores is their squared difference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from regard.objectives.base import Batch, HeadAnswers, Loss, Objective
 from regard.objectives.mixture import Mixture
 from regard.training.capture import Capture, CapturedRows
 
-APART = "_apart"  # behind the name of a loss: how far its distributions are apart
+APART = "_apart"  # the suffix of a loss's name for its divergence
 
 
 class SequenceCounter(Protocol):
@@ -39,7 +39,7 @@ class SequenceCounter(Protocol):
 
 
 def agreeing(objective: Objective, weight: float, calls: SequenceCounter | None = None) -> Any:
-    """An objective to learn by instead; samples and validation remain those of the one given."""
+    """Returns the objective with R-Drop's loss; samples and validation do not change."""
     if not isinstance(objective, Mixture):
         return RDrop(objective, weight, calls)
     mixture = copy(objective)
@@ -55,9 +55,8 @@ def agreeing(objective: Objective, weight: float, calls: SequenceCounter | None 
 
 
 class RDrop:
-    """What a loop asks of the objective that it learns by, with the loss of two passes. All else
-    (samples, heads, figures) is asked of the objective inside.
-    """
+    """The objective that a loop trains with, with the loss of two passes. Everything else (samples,
+    heads, metrics) comes from the objective inside."""
 
     def __init__(
         self, objective: Objective, weight: float, calls: SequenceCounter | None = None
@@ -65,9 +64,9 @@ class RDrop:
         if not objective.comparable:
             able = [name for name in OBJECTIVES if find(name).comparable]
             raise ConfigError(
-                f"robust.rdrop compares what two passes say, and it does not know what "
-                f"{objective.name!r} says; these can agree: {', '.join(able)}, and what learns a "
-                "task by labels or places"
+                f"robust.rdrop compares the predictions of two passes, but it does not know what "
+                f"{objective.name!r} says; choose one of {', '.join(able)}, or a task with labels "
+                "or positions, or set robust.rdrop to 0"
             )
         self.inner, self.calls = objective, calls
         self.length, self.recurrent = objective.length, objective.recurrent
@@ -89,7 +88,7 @@ class RDrop:
         return counts | {name + APART: count for name, count in counts.items()}
 
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
-        """Both passes read the same words, disturbed alike, with the memory of before."""
+        """Runs both passes on the same words, with the same noise, from the same memory."""
         past, start = copy(state), 0 if self.calls is None else self.calls.call
         one, two = Capture(model), Capture(model)
         first = self.inner.loss(one, batch, state)
@@ -100,7 +99,7 @@ class RDrop:
         return Loss(sums | self.apart(one, two, batch), self.counts(batch), first.seen)
 
     def apart(self, one: Capture, two: Capture, batch: Batch) -> dict[str, Tensor]:
-        """Summed as the losses are, for each of them."""
+        """Returns the divergence of each loss, summed as the losses are."""
         device = next(one.model.parameters()).device
         sums = {name: torch.zeros((), device=device) for name in self.names}
         first, second = (self.inner.head_answers(seen.by_head, batch) for seen in (one, two))
@@ -113,9 +112,8 @@ class RDrop:
 
 
 def divergence(a: Tensor, b: Tensor, inside: Tensor | None = None) -> Tensor:
-    """½ (KL(p‖q) + KL(q‖p)) of logits [..., K], which is ½ Σ (p - q)(log p - log q); only `inside`
-    [..., K], where given, is there anything.
-    """
+    """Returns ½ (KL(p‖q) + KL(q‖p)) of logits [..., K], which is ½ Σ (p - q)(log p - log q). If
+    `inside` [..., K] is given, only its classes exist."""
     if inside is not None:
         a, b = (x.masked_fill(~inside, -torch.inf) for x in (a, b))
     p, q = F.log_softmax(a, -1), F.log_softmax(b, -1)
@@ -124,18 +122,19 @@ def divergence(a: Tensor, b: Tensor, inside: Tensor | None = None) -> Tensor:
 
 
 def head_divergence(one: HeadAnswers, two: HeadAnswers) -> Tensor:
-    """How far the answers of a head to one batch are apart, summed as its loss is."""
+    """Returns the divergence of a head's answers to one batch, summed as its loss is."""
     a, b = wide(one.scores), wide(two.scores)
     each = (a - b)[..., 0].square() if one.regression else divergence(a, b, one.eligible)
     if one.shares is None:
         return each.sum()
-    if each.ndim > one.shares.ndim:  # several distributions in a row
+    if each.ndim > one.shares.ndim:  # a row has several distributions
         each = each.mean(-1)
     return (each * one.shares).sum()
 
 
 def words(output: Any, one: CapturedRows, two: CapturedRows) -> Tensor:
-    """Of rows that guess words; the logits of a few rows at a time, made again for the gradient."""
+    """Returns the divergence of rows that predict words. Logits are computed for a few rows at a
+    time, and again for the gradient."""
 
     def part(a: Tensor, b: Tensor, share: Tensor | None) -> Tensor:
         each = divergence(wide(output(a)), wide(output(b)))

@@ -1,8 +1,8 @@
-"""A recipe: everything that decides a run, as one TOML file.
+"""A recipe: all settings of a run, as one TOML file.
 
-What a recipe leaves open is None, and is left out of the file. `resolve.py` fills it in, once,
-before the first step, and gives a `FrozenConfig`; that stands whole in the run's directory. Neither
-of them is ever changed in place: `replaced` and `dataclasses.replace` give another one.
+A setting that a recipe leaves open is None, and is not in the file. `resolve.py` fills it in, once,
+before the first step, and returns a `FrozenConfig`, which is stored in the run's directory. Neither
+of them is ever changed in place: `replaced` and `dataclasses.replace` return another one.
 """
 
 from __future__ import annotations
@@ -42,28 +42,26 @@ from regard.core.tables import Table, fields_of, from_table, without_none
 
 @dataclass(frozen=True)
 class BatchConfig:
-    size: Annotated[int | None, BATCH_SIZE] = None  # of a step, over all processes
+    size: Annotated[int | None, BATCH_SIZE] = None  # samples of a step, over all processes
     seq_len: Annotated[
-        int | None, Option("Tokens of a sample.", "--seq-len", "N", "the model's context, or less")
+        int | None, Option("The tokens of a sample.", "--seq-len", "N", "at most the context")
     ] = None
     grad_accum: Annotated[
-        int, Option("Micro-batches of a step, in each process.", "--grad-accum", "N")
+        int, Option("The micro-batches of a step in each process.", "--grad-accum", "N")
     ] = 1
-    # "streams": each place of a step reads on in its own stretch of the text
+    # "streams": each row of the batch continues in its own part of the text
     order: Literal["streams"] | None = None
 
 
 @dataclass(frozen=True)
 class Budget:
-    """One of these. Minutes become steps after a short calibration; with `clock` the time itself
-    ends the run, and the schedule goes by it: as exact as a step, and no run like another.
-    """
+    """The length of a run, by one of these settings. Minutes become steps after a short
+    calibration; with `clock` the time itself ends the run, and the schedule follows it: such a run
+    ends exactly on time, but no two runs are alike."""
 
     steps: Annotated[int | None, STEPS] = None
-    tokens: Annotated[int | None, Option("Learn from N tokens at most.", "--max-tokens", "N")] = (
-        None
-    )
-    minutes: Annotated[float | None, Option("Learn for X minutes.", metavar="X")] = None
+    tokens: Annotated[int | None, Option("Train on at most N tokens.", "--max-tokens", "N")] = None
+    minutes: Annotated[float | None, Option("Train for X minutes.", metavar="X")] = None
     epochs: Annotated[float | None, Option("Read the data X times.", metavar="X")] = None
     flops: float | None = None
     clock: bool = False
@@ -71,32 +69,32 @@ class Budget:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What is left open is what the model's paper trained with: `training` and `finetuning` on the
-    family's card, at the end of its file in regard/models.
-    """
+    """The optimizer. A setting that is left open comes from the model's paper: `training` and
+    `finetuning` of the family's card, at the end of its file in regard/models."""
 
     name: Annotated[
         str | None,
-        Option("adam, adamw, bert-adam, adafactor, sgd or muon.", "--optimizer", "NAME",
-               "the recipe's"),
+        Option("The optimizer: adam, adamw, bert-adam, adafactor, sgd or muon.", "--optimizer",
+               "NAME", "the recipe's"),
     ] = None  # fmt: skip
     lr: Annotated[float | None, LR] = None  # the paper's is raised for narrower models
     betas: list[float] | None = None
     eps: float | None = None
     weight_decay: Annotated[
-        float | None, Option("Weight decay.", "--weight-decay", "X", "the recipe's")
+        float | None, Option("The weight decay.", "--weight-decay", "X", "the recipe's")
     ] = None
     grad_clip: Annotated[
         float | None,
-        Option("The largest norm of the gradient; 0: any.", "--grad-clip", "X", "the recipe's"),
-    ] = None
-    # The rate of a layer is so many times that of the one above it
+        Option("The largest norm of the gradient; 0 turns clipping off.", "--grad-clip", "X",
+               "the recipe's"),
+    ] = None  # fmt: skip
+    # A layer's learning rate is this factor times that of the layer above it
     layer_decay: float | None = None
-    # So many lowest layers do not learn, nor the embeddings under them
+    # The number of lowest layers that do not learn; the embeddings do not learn either
     freeze_layers: int | None = None
-    # The next lower layer is freed after so many steps; None: never
+    # The steps after which the next lower layer is unfrozen; None: never
     unfreeze_every: int | None = None
-    # Weights of the layers that are 0 stay so: what pruning has left out
+    # Whether weights of the layers that are 0 (pruned) stay 0
     keep_sparsity: bool = False
 
 
@@ -104,24 +102,24 @@ class Optimizer:
 class Schedule:
     name: Annotated[
         str | None,
-        Option("How the learning rate changes: linear, cosine, noam, constant, ….", "--schedule",
-               "NAME", "the recipe's"),
+        Option("The schedule of the learning rate: linear, cosine, noam, constant, ….",
+               "--schedule", "NAME", "the recipe's"),
     ] = None  # fmt: skip
     warmup: Annotated[
         float | None,
-        Option("Steps in which the learning rate rises, or below 1 their share of all.",
+        Option("The steps in which the learning rate rises; below 1, their share of all steps.",
                metavar="X", default="the recipe's"),
     ] = None  # fmt: skip
-    min_lr_ratio: float | None = None  # share of the rate that stays at the end
-    power: float | None = None  # of "polynomial"
+    min_lr_ratio: float | None = None  # the share of the rate that is left at the end
+    power: float | None = None  # for "polynomial"
     until: float | None = None  # where the decay ends, in steps or as a share; None: at the end
-    decay: float | None = None  # of "wsd": how long the rate falls, in steps or as a share
+    decay: float | None = None  # for "wsd": how long the rate falls, in steps or as a share
 
 
 @dataclass(frozen=True)
 class Validation:
-    every: int | None = None  # steps; None: twenty times in all
-    samples: int | None = None  # None: as many as take a tenth of the time; at the end all of them
+    every: int | None = None  # steps between validations; None: twenty validations in all
+    samples: int | None = None  # None: as many as take a tenth of the time; all at the end
     patience: Annotated[
         int | None,
         Option("Stop after N validations without a better one.", metavar="N", default="never"),
@@ -130,68 +128,67 @@ class Validation:
 
 @dataclass(frozen=True)
 class Checkpointing:
-    every: int | None = None  # steps; None: by time
-    minutes: float = 5.0  # the most work that can be lost, where `sync_every` is None
+    every: int | None = None  # steps between checkpoints; None: by time
+    minutes: float = 5.0  # the most work that can be lost, if `every` is None
     keep: int = 2
-    average: int | None = None  # the model is the mean of so many last checkpoints
+    average: int | None = None  # the final model is the mean of this many last checkpoints
 
 
 @dataclass(frozen=True)
 class Engine:
-    """How it is computed; resolved once, because a resumed run must do the same."""
+    """How a run is computed; resolved once, because a resumed run must do the same."""
 
     # fp16 needs CUDA
     precision: Annotated[Literal["fp32", "bf16", "fp16", "fp64"] | None, PRECISION] = None
     compile: Literal["yes", "no"] | None = None
-    checkpointing: bool = False  # activations are computed again instead of kept
+    checkpointing: bool = False  # activations are recomputed instead of stored
     parallel: Literal["ddp", "fsdp", "local-sgd"] = "ddp"  # only with several processes
     sync_every: int = 8  # local-sgd: steps between two averages
-    sync_warmup: int = 100  # local-sgd: synchronous steps before
+    sync_warmup: int = 100  # local-sgd: synchronous steps at the start
     device: Annotated[
-        str | None, Option("cpu, cuda, mps, ….", metavar="NAME", default="the fastest")
+        str | None, Option("The device: cpu, cuda, mps, ….", metavar="NAME", default="the fastest")
     ] = None
     threads: int | None = None
     processes: int | None = None
-    native: bool | None = None  # are the compiled passes there? They round and drop otherwise
+    native: bool | None = None  # compiled kernels are used; their rounding and dropout differ
 
 
 @dataclass(frozen=True)
 class ExamplesConfig:
-    """Labeled data, which takes the place of prepared text where `task` says so."""
+    """Labeled data, which replaces prepared text if `task` is set."""
 
     task: Annotated[str | None, TASK] = None  # None: the data is text
     valid: Annotated[str | None, VALID] = None  # None: a `valid_fraction` of the data
     valid_fraction: float = 0.1
-    folds: int | None = None  # cross-validation: so many parts, of which number `fold` validates
+    folds: int | None = None  # cross-validation: the number of parts; part `fold` validates
     fold: int = 0
-    # A second file to learn from, such as labels that a model has given
+    # A second training file, such as one with a model's pseudo-labels
     extra_data: str | None = None
     format: Annotated[str | None, FORMAT] = None  # None: by the name of the file
     # role -> name of the field, or its number
     fields: Annotated[Table, FIELD] = field(default_factory=dict)
-    header: Annotated[Literal["yes", "no"] | None, HEADER] = None  # None: by its words
+    header: Annotated[Literal["yes", "no"] | None, HEADER] = None  # None: by the first line
     download: Annotated[bool, DOWNLOAD] = False
     classes: Annotated[bool, CLASSES] = False
-    prefix: str | None = None  # before every source of a task as text; None: T5's own, else none
+    prefix: str | None = None  # precedes every source of a task as text; None: only T5 has one
     skip: Annotated[list[str], SKIP] = field(default_factory=list)
-    labels: list[str] | None = None  # of the data: the classes or tags in their order
-    digest: str | None = None  # of the files
+    labels: list[str] | None = None  # the classes or tags of the data, in order
+    digest: str | None = None  # the hash of the files
 
 
 @dataclass(frozen=True)
 class Robust:
-    """What makes learning harder and what is learned sturdier; all of it is off unless it is set.
-    What is left open is the method's own.
-    """
+    """Methods that make training harder and the model more robust; all are off unless set. A
+    method's numbers that are left open are its defaults."""
 
-    # Embeddings are moved to where the loss is higher.
+    # An adversary moves the embeddings to where the loss is higher.
     adversary: Literal["fgm", "pgd", "freelb"] | None = None
-    adv_radius: float | None = None  # the farthest that those of a text are moved; freelb: 0 is any
-    adv_lr: float | None = None  # pgd, freelb: by so much in one step
-    adv_steps: int | None = None  # pgd, freelb: how many
-    adv_init: float | None = None  # freelb: how far they are moved at random before the first step
-    rdrop: float = 0.0  # R-Drop: the weight of what two passes with other dropout disagree on
-    # Stochastic depth: how often the last layer of L is left out; layer l: l/L
+    adv_radius: float | None = None  # the largest norm of a text's perturbation; freelb: 0 is any
+    adv_lr: float | None = None  # pgd, freelb: the length of one step
+    adv_steps: int | None = None  # pgd, freelb: the number of steps
+    adv_init: float | None = None  # freelb: the size of the random start
+    rdrop: float = 0.0  # R-Drop: the weight of the divergence of two passes
+    # Stochastic depth: how often the last of L layers is dropped; layer l: l/L of that
     drop_path: float = 0.0
     token_noise: float = 0.0  # the share of tokens that are replaced by random ones
     neftune: float = 0.0  # added to embeddings: uniform, up to noise / sqrt(tokens * width)
@@ -207,15 +204,15 @@ class Augment:
                "synonyms,insert,swap,delete (regard augment).", "--augment", "METHODS",
                commas=True),
     ] = field(default_factory=list)  # fmt: skip
-    prob: float = 0.5  # that an example is read as a variant of itself
-    word_fraction: float | None = None  # of its words are changed; None: as their number suggests
+    prob: float = 0.5  # the probability that an example is read as a variant of itself
+    word_fraction: float | None = None  # the share of words that change; None: as in the paper
     source: Literal["paper", "code"] = "paper"  # where the rules of insertion differ
     thesaurus: Annotated[str | None, THESAURUS] = None
     model: str | None = None  # a masked model's directory, for "masked"
-    top_k: int = 15  # candidates of a masked word
-    # "zh": words are cut by jieba; "en": at spaces; None: by the text
+    top_k: int = 15  # candidates for a masked word
+    # "zh": jieba cuts the words; "en": spaces do; None: depends on the text
     language: Literal["zh", "en"] | None = None
-    digest: str | None = None  # of the thesaurus
+    digest: str | None = None  # the hash of the thesaurus
 
 
 @dataclass(frozen=True)
@@ -243,13 +240,13 @@ class Recipe:
 
     @property
     def by_budget(self) -> bool:
-        """Is what is left open what learns most in a budget? Muon is a part of that."""
+        """Whether open settings are those that learn most in a budget; Muon belongs to them."""
         if self.recipe is not None:
             return self.recipe == "budget"
         return self.size is not None and self.optimizer.name in (None, "muon")
 
     def table(self) -> Table:
-        """As TOML has it; tables come after plain values."""
+        """Returns the recipe as a TOML table; tables come after plain values."""
         return without_none(dataclasses.asdict(self))
 
 
@@ -292,7 +289,7 @@ class ResolvedEngine(Engine):
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved(Recipe):
-    """All but what depends on the model itself and on the number of steps."""
+    """A recipe whose open settings depend on the model or on the number of steps."""
 
     batch: ResolvedBatch
     optimizer: ResolvedOptimizer
@@ -318,7 +315,7 @@ class ResolvedValidation(Validation):
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenConfig(Resolved):
-    """Everything that decides a run: what RUN/recipe.toml holds, and what a run goes by."""
+    """All settings of a run: the content of RUN/recipe.toml, which the run follows."""
 
     budget: ResolvedBudget
     schedule: WholeSchedule
@@ -329,8 +326,8 @@ R = TypeVar("R", bound=Recipe)
 
 
 def replaced(recipe: R, /, **changes: Any) -> R:
-    """A recipe with other values: a table is laid over the part that has its name, and anything
-    else takes the place of what was there.
+    """Returns a recipe with other values: a table is merged into the section of its name, and any
+    other value replaces the old one.
 
     >>> replaced(Recipe(), model="gpt", batch={"seq_len": 32}).batch.seq_len
     32
@@ -345,7 +342,7 @@ def replaced(recipe: R, /, **changes: Any) -> R:
 
 
 def known(kind: type[R], recipe: Recipe) -> R:
-    """The recipe as a kind of which more is known: nothing of that may still be open."""
+    """Converts the recipe to a more resolved class; none of its fields may still be open."""
     return from_table(kind, dataclasses.asdict(recipe), what="recipe key")
 
 
@@ -353,22 +350,22 @@ def known(kind: type[R], recipe: Recipe) -> R:
 
 
 def read(path: Path) -> Table:
-    """The table of a recipe file."""
+    """Reads the table of a recipe file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise FormatError(f"there is no recipe {path}") from None
+        raise FormatError(f"there is no recipe {path}; give a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not valid TOML: {error}") from None
 
 
 def read_resolved(path: Path) -> FrozenConfig:
-    """The recipe of a run, as it was resolved."""
+    """Reads the resolved recipe of a run."""
     return from_table(FrozenConfig, read(path), what="recipe key")
 
 
 def find(name: str) -> Path:
-    """A recipe file, or one that comes along, by its name."""
+    """Returns the path of a recipe file, or of a built-in recipe by its name."""
     here = Path(__file__).parent.parent / "recipes"
     names = sorted(file.stem for file in here.glob("*.toml"))
     if name in names and not Path(name).is_file():
@@ -389,7 +386,7 @@ def dump(recipe: Recipe) -> str:
 
 
 def make(*tables: Table) -> Recipe:
-    """A recipe of tables, the later ones overruling the earlier."""
+    """Builds a recipe from tables; later tables override earlier ones."""
     recipe = Recipe()
     for table in tables:
         recipe = changed(recipe, table)
@@ -397,10 +394,9 @@ def make(*tables: Table) -> Recipe:
 
 
 def changed(recipe: Recipe, table: Table) -> Recipe:
-    """A recipe with the values of a table, which are checked. A key that is called otherwise by
-    other libraries, or stands in another table, is answered with ours; keys that had another name
-    here are answered all at once.
-    """
+    """Returns a recipe with the values of a table, which are checked. For a key that other
+    libraries call differently, or that stands in another table, the error names ours; keys that
+    were renamed here are named all at once."""
     try:
         return from_table(Recipe, table, what="recipe key", base=recipe)
     except UnknownName as error:
@@ -429,7 +425,7 @@ def check_old_keys(table: Table) -> None:
 
 
 def differences(recipe: Recipe) -> list[str]:
-    """What a recipe says that the defaults do not, as KEY=VALUE."""
+    """Returns the settings that differ from the defaults, as KEY=VALUE."""
     usual, changes = Recipe().table(), []
     for name, value in recipe.table().items():
         inner = value if isinstance(value, dict) else {}
@@ -444,7 +440,7 @@ def plain_option(key: str) -> str:
 
 
 def option_keys() -> dict[str, str]:
-    """The keys that have an option of their own: --lr is optimizer.lr, and so on."""
+    """Returns the keys that have an option of their own: --lr is optimizer.lr, and so on."""
     keys = {option_of(Recipe, name): name for name in fields_of(Recipe) if has_option(Recipe, name)}
     for name, kind in fields_of(Recipe).items():
         if dataclasses.is_dataclass(kind):
@@ -454,7 +450,7 @@ def option_keys() -> dict[str, str]:
 
 
 def overrides(words: Iterable[str]) -> Table:
-    """`batch.size=16` and so on as a table; the value is TOML, or a plain word."""
+    """Parses `batch.size=16` and so on into a table; a value is TOML, or a plain word."""
     table: Table = {}
     for word in words:
         key, equals, text = word.partition("=")

@@ -1,11 +1,11 @@
-"""What a recipe leaves open is resolved before a run, by pure functions: recipe and facts in, a
+"""Fills in the open settings of a recipe before a run, by pure functions: recipe and facts in, a
 frozen configuration out.
 
     resolve      batch, objective, engine, optimizer, schedule     from data, card, machine, model
-    with_budget  the budget and what does not learn                from the samples and the layers
+    with_budget  the budget and the frozen layers                  from the samples and the layers
     with_steps   warm-up and validation                            from the seconds of a step
 
-Each keeps what is set already, so that a resolved recipe resolves to itself.
+Each keeps what is already set, so that a resolved recipe resolves to itself.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from regard.training.recipe import (
 )
 from regard.training.schedule import BY_WIDTH, DECAY
 
-LENGTH = 256  # tokens of a sample, unless the recipe says so
-STEP = 4096  # tokens of a step, unless the recipe says so
-ADAMS = ("adam", "adamw", "bert-adam")  # their settings are those of Muon's vectors too
+LENGTH = 256  # the default number of tokens of a sample
+STEP = 4096  # the default number of tokens of a step
+ADAMS = ("adam", "adamw", "bert-adam")  # their settings also hold for Muon's vectors
 DEFAULT_MINUTES = 10.0
-HIGHEST = 4.0  # a narrow model's rate is at most so many times the paper's
-WARMUP = 0.1  # of a run too short for the paper's warm-up
-LEAST_WARMUP = 0.02  # where a paper gives a share of very many steps
-VALIDATIONS = 20  # in a run
-CHECKING = 0.1  # of the time of a run may go into validations on the way
-LEAST_JUDGED = 32  # samples of a validation on the way; fewer are no judge of a model
-ALL = 2**31  # samples of a validation
+HIGHEST = 4.0  # a narrow model's learning rate is at most this factor times the paper's
+WARMUP = 0.1  # the warm-up's share of a run that is too short for the paper's warm-up
+LEAST_WARMUP = 0.02  # the least share, for papers whose warm-up is a share of very many steps
+VALIDATIONS = 20  # the number of validations in a run
+CHECKING = 0.1  # the share of a run's time for validations during training
+LEAST_JUDGED = 32  # the least samples of a validation; fewer say too little about a model
+ALL = 2**31  # more samples than any validation set has
 BUDGETS = ("steps", "tokens", "minutes", "epochs", "flops")
 # What each adversary has, and its own choice. FreeLB's is that of its authors' code for MNLI, and
 # the others move as far. Code that moves the weights has ε 1 and steps of 0.3 for the words of a
@@ -55,8 +55,8 @@ OF_ADVERSARIES = ("adv_radius", "adv_lr", "adv_steps", "adv_init")
 
 @dataclass(frozen=True)
 class DataFacts:
-    objective: str  # what is learned from such data, where the recipe leaves it open
-    options: Table = field(default_factory=dict)  # of the objective, which the data decides
+    objective: str  # the default objective for this kind of data
+    options: Table = field(default_factory=dict)  # options of the objective that the data decides
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class MachineFacts:
     fast_bf16: bool = False
 
     def changes(self, recipe: Recipe) -> list[str]:
-        """What a resumed run should know: with others it is not the same to the bit."""
+        """Returns notes for a resumed run on another machine: its result is not the same to the
+        bit."""
         notes = []
         for name in ("threads", "processes", "device", "native"):
             then, now = getattr(recipe.engine, name), getattr(self, name)
@@ -82,23 +83,23 @@ class MachineFacts:
 @dataclass(frozen=True)
 class ModelFacts:
     width: int
-    pretrained: bool = False  # is it read from a directory?
-    context: int | None = None  # positions that a pretrained model has learned
+    pretrained: bool = False  # whether it is read from a directory
+    context: int | None = None  # the number of positions that a pretrained model has learned
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    samples: int  # of an epoch
-    mean_len: float  # tokens of a sample
+    samples: int  # the samples of an epoch
+    mean_len: float  # the mean number of tokens of a sample
     layers: int
-    flops: float  # of a step
-    of_examples: bool = False  # labeled ones: they are few
+    flops: float  # the FLOPs of a step
+    of_examples: bool = False  # whether samples are labeled examples, which are few
 
 
 def resolve(
     recipe: Recipe, data: DataFacts, card: Family, machine: MachineFacts, model: ModelFacts
 ) -> Resolved:
-    """All that is known before a model is built."""
+    """Resolves all settings that are known before a model is built."""
     paper = paper_of(recipe, card, model.pretrained)
     name = recipe.objective.get("name", data.objective)
     usual = card.budget_objectives.get(name, {}) if paper is card.budget_training else {}
@@ -122,7 +123,7 @@ def resolve(
 
 
 def paper_of(recipe: Recipe, card: Family, pretrained: bool) -> PaperDefaults:
-    """What the paper of the recipe's model trained with."""
+    """Returns the training defaults of the model's paper."""
     if recipe.examples.task:
         return card.finetuned(recipe.examples.task)
     if pretrained:
@@ -134,12 +135,13 @@ def paper_of(recipe: Recipe, card: Family, pretrained: bool) -> PaperDefaults:
 
 
 def first(*values: Any) -> Any:
-    """The first that is set."""
+    """Returns the first value that is not None."""
     return next((value for value in values if value is not None), None)
 
 
 def engine_of(recipe: Recipe, machine: MachineFacts) -> Table:
-    """Precision, threads, processes: a run resumed with others is not the same to the bit."""
+    """Resolves precision, threads and processes; a run resumed with others is not the same to the
+    bit."""
     precision = recipe.engine.precision or ("bf16" if machine.fast_bf16 else "fp32")
     if precision == "fp16" and machine.device != "cuda":
         raise ConfigError("engine.precision is fp16, which wants CUDA; use bf16 or fp32 here")
@@ -173,7 +175,7 @@ def engine_of(recipe: Recipe, machine: MachineFacts) -> Table:
 
 
 def batch_of(recipe: Recipe, paper: PaperDefaults, processes: int, model: ModelFacts) -> Table:
-    """Tokens of a sample and samples of a step, where the recipe leaves them open."""
+    """Resolves the tokens of a sample and the samples of a step."""
     batch, task = recipe.batch, recipe.examples.task
     length, samples, context = batch.seq_len, batch.size, model.context
     for name in ("size", "seq_len", "grad_accum"):
@@ -198,7 +200,7 @@ def batch_of(recipe: Recipe, paper: PaperDefaults, processes: int, model: ModelF
 
 
 def optimizer_of(recipe: Recipe, paper: PaperDefaults, card: Family, width: int) -> Table:
-    """What the recipe leaves to the paper."""
+    """Resolves the optimizer settings that the recipe leaves to the paper."""
     optimizer: Optimizer = recipe.optimizer
     adam = paper.optimizer in ADAMS
     own = optimizer.name in (None, paper.optimizer) or (optimizer.name == "muon" and adam)
@@ -240,7 +242,7 @@ def schedule_of(schedule: Schedule, paper: PaperDefaults) -> Table:
 
 
 def robust_of(robust: Robust) -> Table:
-    """What is left to the method. What it does not have, or what cannot be, is refused."""
+    """Resolves the numbers of the adversary; refuses impossible and unknown ones."""
     own = ADVERSARIES.get(robust.adversary or "", {})
     for name in OF_ADVERSARIES:
         value = getattr(robust, name)
@@ -264,17 +266,17 @@ def robust_of(robust: Robust) -> Table:
 
 
 def several_passes(chosen: Robust) -> bool:
-    """Are words disturbed at the embedding, or is a batch read twice?"""
+    """Tells whether words are perturbed at the embedding, or a batch is read twice."""
     return disturbs(chosen) or bool(chosen.rdrop)
 
 
 def disturbs(chosen: Robust) -> bool:
-    """Are words disturbed at the embedding?"""
+    """Tells whether words are perturbed at the embedding."""
     return bool(chosen.adversary or chosen.neftune or chosen.token_noise)
 
 
 def check_passes(recipe: Recipe) -> None:
-    """A step of weights that are dealt out knows only one pass."""
+    """Refuses settings that sharded weights (FSDP) cannot have: such a step has only one pass."""
     chosen, engine = recipe.robust, recipe.engine
     dealt = (engine.processes or 1) > 1 and engine.parallel == "fsdp"
     if dealt and (chosen.adversary or chosen.rdrop):
@@ -293,7 +295,7 @@ def check_passes(recipe: Recipe) -> None:
 
 
 def with_budget(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Resolved:
-    """Tokens, epochs and operations become steps; minutes wait for the time of a step."""
+    """Converts tokens, epochs and FLOPs to steps; minutes wait for the time of a step."""
     return replaced(
         config,
         budget=budget_of(config, paper, facts),
@@ -331,7 +333,7 @@ def budget_of(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Budget
 
 
 def frozen_of(optimizer: Optimizer, layers: int) -> int:
-    """How many layers do not learn at first."""
+    """Returns the number of layers that do not learn at first."""
     frozen, thaw = optimizer.freeze_layers or 0, optimizer.unfreeze_every or 0
     if thaw < 0 or not 0 <= frozen <= layers:
         raise ConfigError(
@@ -350,7 +352,7 @@ def with_steps(
     seconds: float | None = None,  # of a step, where the budget is in minutes
     compiled: bool = False,  # does it pay? Asked where the recipe leaves it open
 ) -> FrozenConfig:
-    """What depends on the number of steps."""
+    """Resolves the settings that depend on the number of steps."""
     steps = config.budget.steps
     if steps is None:
         assert config.budget.minutes is not None and seconds is not None
@@ -371,7 +373,7 @@ def with_steps(
 
 
 def warmup_of(config: Resolved, paper: PaperDefaults, steps: int) -> tuple[float, float]:
-    """The warm-up and the rate: a shorter warm-up leaves the height of the paper's curve."""
+    """Returns warm-up and rate: a shorter warm-up keeps the height of the paper's curve."""
     rate, warmup = config.optimizer.lr, config.schedule.warmup
     if warmup is not None:
         return warmup, rate
@@ -387,7 +389,7 @@ def warmup_of(config: Resolved, paper: PaperDefaults, steps: int) -> tuple[float
 
 
 def validation_of(config: Resolved, steps: int, facts: RunFacts) -> tuple[int, int]:
-    """Steps between two validations, and samples of each."""
+    """Returns the steps between two validations, and the samples of each."""
     every, samples = config.validation.every, config.validation.samples
     if facts.of_examples:  # every epoch, and all of it: examples are few
         every = every or max(1, facts.samples // config.batch.size)

@@ -1,4 +1,4 @@
-"""A recipe's `[robust]`: what it asks of a model, what it costs, and stochastic depth."""
+"""A recipe's `[robust]`: its checks of the model, its cost, and stochastic depth."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from regard.training.optimizer import BACKWARD
 from regard.training.recipe import Robust
 from regard.training.train_module import blocks
 
-ADDS = "sigmoid"  # the gates that only add to the stream
+ADDS = "sigmoid"  # the gates that only add to the residual stream
 SUBLAYERS = ("attention", "cross", "feed_forward")
 
 
 def check_model(chosen: Robust, model: Any) -> None:
     if chosen.drop_path and not blocks(model):
         raise ConfigError(
-            f"robust.drop_path leaves out layers, and {type(model).__name__} has none that it "
-            "could do without; set it to 0"
+            f"robust.drop_path drops layers, but {type(model).__name__} has none that it could do "
+            "without; set it to 0"
         )
     gates = model.extensions.get("gates", {}).get("kind", ADDS)
     if chosen.drop_path and gates != ADDS:
         raise ConfigError(
-            f"robust.drop_path leaves out what a layer adds, and with {gates} gates it also takes "
-            f"away; choose extensions.gates.kind={ADDS}, or set robust.drop_path to 0"
+            f"robust.drop_path drops what a layer adds, but with {gates} gates it also takes away; "
+            f"choose extensions.gates.kind={ADDS}, or set robust.drop_path to 0"
         )
 
 
 def passes(chosen: Robust) -> float:
-    """The work of a step, in plain ones."""
+    """Returns the work of a step as a multiple of a plain step."""
     steps = chosen.adv_steps or 1
-    chases = 2 + (1 - BACKWARD / 2) * (steps - 1)  # on the way no weight gets a gradient
+    chases = 2 + (1 - BACKWARD / 2) * (steps - 1)  # inner steps give no weight gradients
     count = {None: 1.0, "fgm": 2.0, "pgd": chases, "freelb": float(steps)}
     return count[chosen.adversary] * (2 if chosen.rdrop else 1)
 
@@ -43,7 +43,7 @@ def passes(chosen: Robust) -> float:
 
 
 class DropPathMask:
-    """One layer's choice for the examples of a batch, until the next."""
+    """One layer's random choice for the examples of a batch, until the next draw."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -56,7 +56,7 @@ class DropPathMask:
 
 
 class DropPath(nn.Module):
-    """In the place of a sub-layer's dropout: what the sub-layer adds is left out with its layer."""
+    """Replaces a sub-layer's dropout: the sub-layer's output is dropped with its whole layer."""
 
     def __init__(self, dropout: nn.Module, path: DropPathMask, first: bool) -> None:
         super().__init__()
@@ -72,13 +72,14 @@ class DropPath(nn.Module):
 
 
 def deepen(model: Any, depth: float) -> None:
-    """Stochastic depth (Huang et al. 2016): layer l of L is left out with probability
-    p = depth · l / L.
+    """Adds stochastic depth (Huang et al. 2016): layer l of L is dropped with probability p = depth
+    · l / L.
 
-    As there, one choice is made for a whole layer, so all of its sub-layers go together (their
-    norms remain); unlike there it is made for each example and not for a batch, and what is kept is
-    scaled by 1 / (1 - p) while learning, so that a model that has learned is used as it is. A
-    decoder's layers are counted by themselves. Nothing of this is saved with the model.
+    As in the paper, one choice is made for a whole layer, so all of its sub-layers are dropped
+    together (their norms remain). Unlike in the paper, it is made for each example and not for a
+    batch, and what remains is scaled by 1 / (1 - p) during training, so that a trained model is
+    used unchanged. A decoder's layers are counted by themselves. Nothing of this is saved with the
+    model.
     """
     layers = blocks(model)
     for decoder in (False, True):
@@ -90,12 +91,12 @@ def deepen(model: Any, depth: float) -> None:
 
 
 def sublayers(block: Any) -> list[Any]:
-    """In the order in which they are read."""
+    """Returns the sub-layers in the order in which they run."""
     parts = [getattr(block, name) for name in SUBLAYERS if hasattr(block, name)]
     for part in parts:
         if not isinstance(part, PostNorm):
             raise ConfigError(
-                f"robust.drop_path knows no {type(part).__name__}, which a layer of this model "
-                "holds; set it to 0"
+                f"robust.drop_path cannot drop a {type(part).__name__}, which is in a layer of "
+                "this model; set it to 0"
             )
     return parts

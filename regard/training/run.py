@@ -1,12 +1,12 @@
-"""A run from beginning to end: steps, validations, checkpoints, and what is left in its directory.
+"""A run from beginning to end: steps, validations, checkpoints, and the files in its directory.
 
 RUN/
   config.json, model.safetensors, tokenizer.json   the model, as `regard.load` and others open it
-  recipe.toml      everything that decided the run
-  metrics.jsonl    what every step and validation gave
-  run.json         what it is and how it ended
+  recipe.toml      all settings of the run
+  metrics.jsonl    the metrics of steps and validations
+  run.json         the facts of the run and its outcome
   report.html, README.md, curves.svg
-  checkpoints/     to go on from
+  checkpoints/     the states from which the run can resume
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def train(
     resume: bool = False,
     display: str = "auto",
 ) -> dict[str, Any]:
-    """Trains by a recipe into a directory; gives what run.json says."""
+    """Trains by a recipe into a directory; returns the content of run.json."""
     device, data = pick_device(recipe.engine.device), data or TextData()
     with distributed(device) as group, settings(device):
         out = Path(out)
@@ -71,7 +71,7 @@ def train(
 
 
 class TrainingRun:
-    """Steps, validations and checkpoints of what a plan has built, and the model at the end."""
+    """Runs the steps, validations and checkpoints of a plan, and exports the model at the end."""
 
     def __init__(
         self,
@@ -137,14 +137,14 @@ class TrainingRun:
         self.save()
 
     def unfinished(self) -> bool:
-        """By its steps, or where the clock decides by its time."""
+        """Returns whether the run still has steps (or, with `budget.clock`, time) left."""
         budget, progress = self.recipe.budget, self.loop.progress
         if budget.clock and budget.minutes:
             return progress.seconds < budget.minutes * 60
         return progress.step < budget.steps
 
     def record(self, metrics: StepMetrics) -> None:
-        """One line a step, or one in so many where there are very many."""
+        """Records the metrics of a step; a long run writes only every n-th step to the file."""
         progress, steps = self.loop.progress, self.recipe.budget.steps
         speed = progress.tokens / max(progress.seconds, 1e-9)
         record = {
@@ -212,7 +212,7 @@ class TrainingRun:
         return self.group.first and time.monotonic() - self.saved_at > plan.minutes * 60
 
     def late(self) -> bool:
-        """A budget in minutes was turned into steps; the clock may only end it early."""
+        """Tells whether a budget in minutes, which was converted to steps, takes too long."""
         minutes = self.recipe.budget.minutes
         if not minutes or self.recipe.budget.clock:
             return False
@@ -245,7 +245,8 @@ class TrainingRun:
         self.watch.note(f"going on after step {saved.step:,}")
 
     def newest(self) -> SavedCheckpoint | None:
-        """The newest intact checkpoint, the same one in every process: the first looks for it."""
+        """Returns the newest intact checkpoint, the same in every process: the first one looks for
+        it."""
         latest: list[SavedCheckpoint | None] = []
         self.group.first_does(lambda: latest.append(self.checkpoints.latest()), StorageError)
         saved = latest[0] if latest else None
@@ -292,7 +293,7 @@ class TrainingRun:
         }
 
     def export(self) -> None:
-        """The best model (or the mean of the last ones) as a model directory."""
+        """Saves the best model (or the mean of the last ones) as a model directory."""
         plain = model_for(self.recipe, self.plan.objective)
         if self.recipe.engine.precision == "fp64":
             plain.double()
@@ -331,7 +332,7 @@ class TrainingRun:
         return f"{self.outcome}: {step:,} steps{shown}; {self.which_model()} is in {self.out}"
 
     def which_model(self) -> str:
-        """Which of the models on the way was kept, and by how much it was judged."""
+        """Says which of the run's models was kept, and on how many samples it was judged."""
         progress, count = self.loop.progress, self.recipe.checkpoint.average or 0
         if count > 1:
             return f"the mean of the last {count} checkpoints"
@@ -347,7 +348,7 @@ class TrainingRun:
 def check_place(
     out: Path, resume: bool, group: ProcessGroup, beforehand: Collection[str] = TextData.beforehand
 ) -> None:
-    """Refuses a directory that holds something else than `beforehand`, or nothing to go on with."""
+    """Refuses a directory that holds more than `beforehand`, or a resume without a run."""
     if resume:
         if not (out / RECIPE).is_file():
             raise ConfigError(f"{out} has no {RECIPE}; there is no run to go on with")
@@ -357,14 +358,14 @@ def check_place(
 
 
 def is_fresh_run_dir(out: Path, beforehand: Collection[str]) -> bool:
-    """An empty directory, or one with nothing but what may stand there before a run begins."""
+    """Tells whether a directory is empty, or holds only what may be there before a run."""
     if not out.is_dir():
         return False
     return {file.name for file in out.iterdir() if not file.name.startswith(".")} <= {*beforehand}
 
 
 def started_again(recipe: Recipe, out: Path) -> bool:
-    """Under torchrun the same command means: go on, because somebody had to start us again."""
+    """Tells whether torchrun restarted the same command, which means that the run must resume."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or not (out / RECIPE).is_file():
         return False
     before = recipes.make(recipes.read(out / RECIPE))
@@ -373,7 +374,7 @@ def started_again(recipe: Recipe, out: Path) -> bool:
 
 
 def resumed(recipe: Recipe, out: Path) -> Recipe:
-    """The recipe of a run, which stands as it was resolved; only its budget may grow."""
+    """Returns the resolved recipe of a run; only its budget may grow."""
     before = recipes.make(recipes.read(out / RECIPE))
     return replaced(before, budget={"steps": recipe.budget.steps or before.budget.steps})
 
@@ -397,7 +398,7 @@ def pick_device(name: str | None) -> torch.device:
 
 @contextmanager
 def settings(device: torch.device) -> Iterator[None]:
-    """What makes a run repeatable, and large tensors cheap; as before afterwards."""
+    """Makes a run reproducible, and large tensors cheap; restores the settings afterwards."""
     quick_malloc()
     before = torch.are_deterministic_algorithms_enabled()
     extra: Any = torch.utils.deterministic
@@ -413,7 +414,7 @@ def settings(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def distributed(device: torch.device) -> Iterator[ProcessGroup]:
-    """The processes that torchrun started; whoever joins them here leaves them here."""
+    """Joins the processes that torchrun started, and leaves them at the end if it joined them."""
     before = is_joined()
     group = join(device)
     try:

@@ -1,8 +1,8 @@
 """The learning rate at every step: the papers' schedules, by name.
 
-t is the number of the step being taken and starts at 1. Most published programs count from 0 and
-so take their first step at a rate of 0; our step t has the value of their step t + 1. What falls
-to nothing does so at the last step.
+t is the number of the current step and starts at 1. Most published programs count from 0 and so
+take their first step at a learning rate of 0; our step t has the value of their step t + 1. A
+schedule that falls to zero reaches it at the last step.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from dataclasses import dataclass
 from regard.core.errors import ConfigError, UnknownName
 
 Rate = Callable[[int], float]
-DECAY = 0.5  # of a run with the schedule "wsd" the rate falls
+DECAY = 0.5  # the share of a run in which the rate of "wsd" falls
 
 
 @dataclass(frozen=True)
 class ScheduleTimes:
-    """W, T and d of the formulas."""
+    """The variables W, T and d of the formulas."""
 
     warmup: int
     steps: int
     until: int  # where the decay ends
     width: int | None
     power: float
-    decay: int  # of "wsd": the steps in which the rate falls
+    decay: int  # for "wsd": the steps in which the rate falls
 
     def rising(self, t: int) -> float:
         return t / self.warmup
 
     def left(self, t: int) -> float:
-        """How much of the decay lies ahead: 1 at the end of the warm-up, 0 at the end."""
+        """Returns the share of the decay that remains: 1 after the warm-up, 0 at the end."""
         return min(1.0, max(0.0, (self.until - t) / max(1, self.until - self.warmup)))
 
 
@@ -43,20 +43,19 @@ def noam(c: ScheduleTimes, t: int) -> float:
 
 
 def t2t(c: ScheduleTimes, t: int) -> float:
-    """tensor2tensor prints Noam's curve in another way, and multiplies it by 2."""
+    """tensor2tensor writes Noam's curve in another form, and multiplies it by 2."""
     assert c.width is not None
     return min(1.0, c.rising(t)) * max(t, c.warmup) ** -0.5 * c.width**-0.5
 
 
 def linear(c: ScheduleTimes, t: int) -> float:
-    """Up to the full rate at t = W, then down to nothing at t = T."""
+    """Rises to the full rate at t = W, then falls to zero at t = T."""
     return c.rising(t) if t < c.warmup else c.left(t)
 
 
 def bert(c: ScheduleTimes, t: int) -> float:
-    """As `linear`, but the decay began at 0: the rate never reaches its height, and W and W - 1
-    share one value.
-    """
+    """Like `linear`, but the decay begins at step 0: the rate never reaches its maximum, and steps
+    W and W - 1 have the same value."""
     return c.rising(t) if t < c.warmup else max(0.0, 1.0 - t / c.until)
 
 
@@ -66,7 +65,7 @@ def gpt1(c: ScheduleTimes, t: int) -> float:
 
 
 def polynomial(c: ScheduleTimes, t: int) -> float:
-    """XLNet (power 1), Longformer (power 3)."""
+    """Polynomial decay, as in XLNet (power 1) and Longformer (power 3)."""
     return c.rising(t) if t < c.warmup else c.left(t) ** c.power
 
 
@@ -75,14 +74,13 @@ def cosine(c: ScheduleTimes, t: int) -> float:
 
 
 def inverse_square_root(c: ScheduleTimes, t: int) -> float:
-    """T5: 1 / √max(t, W), here as a share of its highest value; no rise during W."""
+    """T5: 1 / √max(t, W), here as a share of its highest value; there is no rise during W."""
     return (max(1, c.warmup) / max(t, c.warmup)) ** 0.5
 
 
 def wsd(c: ScheduleTimes, t: int) -> float:
-    """Warm-up, stable, decay: the full rate, and down to nothing in the last `decay` steps. What
-    was learned before the decay goes into a longer run as well (Hu et al. 2024).
-    """
+    """Warm-up, stable, decay: the full rate, then down to zero in the last `decay` steps. The
+    weights before the decay can start a longer run as well (Hu et al. 2024)."""
     if t < c.warmup:
         return c.rising(t)
     return min(1.0, max(0.0, (c.until - t) / max(1, c.decay)))
@@ -104,23 +102,23 @@ SCHEDULES: dict[str, Callable[[ScheduleTimes, int], float]] = {
     "constant": constant,
     "wsd": wsd,
 }
-BY_WIDTH = {"noam", "t2t"}  # `lr` is a factor there, and the highest rate elsewhere
-FALLING = {"linear", "bert", "polynomial", "cosine", "wsd"}  # may stop at a floor
+BY_WIDTH = {"noam", "t2t"}  # here `lr` is a factor; elsewhere it is the highest rate
+FALLING = {"linear", "bert", "polynomial", "cosine", "wsd"}  # these can have a min_lr_ratio
 
 
 def schedule(
     name: str,
     *,
     lr: float,
-    warmup: int | float,  # steps, or a share of all if below 1
+    warmup: int | float,  # steps, or a share of all steps if below 1
     steps: int,
     width: int | None = None,
-    min_lr_ratio: float = 0.0,  # share of the rate that stays at the end
-    power: float = 1.0,  # of "polynomial"
-    until: int | float | None = None,  # where the decay ends, in steps or as a share; at the end
-    decay: int | float = DECAY,  # of "wsd": how long it takes, in steps or as a share
+    min_lr_ratio: float = 0.0,  # the share of the rate that is left at the end
+    power: float = 1.0,  # for "polynomial"
+    until: int | float | None = None,  # where the decay ends, in steps or as a share; None: T
+    decay: int | float = DECAY,  # for "wsd": how long the rate falls, in steps or as a share
 ) -> Rate:
-    """The rate of step t = 1, 2, …
+    """Returns the learning rate as a function of the step t = 1, 2, …
 
     >>> schedule("noam", lr=1.0, warmup=4000, steps=100_000, width=512)(4000)
     0.0006987712429686843
@@ -168,7 +166,7 @@ def check(name: str, clock: ScheduleTimes, lr: float, min_lr_ratio: float) -> No
 
 
 def warmup_steps(warmup: int | float, steps: int) -> int:
-    """A warm-up in steps: what is below 1 is a share of all steps."""
+    """Returns the warm-up in steps; a value below 1 is a share of all steps."""
     return steps_of("warm-up", warmup, steps)
 
 

@@ -1,4 +1,4 @@
-"""A model and its objective as one module: what is compiled, and what the parallel engines wrap."""
+"""A model and its objective as one module, which is compiled and which parallel engines wrap."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ DTYPES = {
 
 
 class TrainModule(nn.Module):
-    """Called with a batch, gives (sums that learn, what is only seen) as dictionaries of tensors,
-    which every engine understands.
-    """
+    """Called with a batch, returns (sums of losses, sums that are only reported) as dictionaries of
+    tensors, which every engine understands."""
 
     def __init__(self, model: nn.Module, objective: Objective) -> None:
         super().__init__()
@@ -48,21 +47,21 @@ class TrainModule(nn.Module):
 
 
 def counted(value: Tensor | float) -> Tensor:
-    """Of how many, as exactly as the device can say it."""
+    """Returns a count as a tensor, as exactly as the device can hold it."""
     if isinstance(value, Tensor) and value.device.type == "mps":  # which has no float64
         return value.float()
     return torch.as_tensor(value, dtype=torch.float64)
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """Products in half precision; weights, norms, softmax and sums stay in fp32."""
+    """Runs products in half precision; weights, norms, softmax and sums stay in fp32."""
     if precision in ("fp32", "fp64"):
         return nullcontext()
     return torch.autocast(device.type, DTYPES[precision])
 
 
 def moved(batch: Batch, device: torch.device, dtype: torch.dtype | None = None) -> Batch:
-    """The batch on a device; floating shares in the dtype of the weights."""
+    """Returns the batch on a device; floating-point values get the dtype of the weights."""
 
     def one(value: Any) -> Any:
         if isinstance(value, dict):
@@ -77,21 +76,21 @@ def moved(batch: Batch, device: torch.device, dtype: torch.dtype | None = None) 
 
 
 def checkpoint_blocks(model: nn.Module) -> None:
-    """Each block forgets its activations and computes them again when they are needed."""
+    """Turns on activation checkpointing: each block recomputes its activations when needed."""
     for block in blocks(model):
         block.run = recomputed
 
 
 def blocks(model: nn.Module) -> list[Any]:
-    """All layers of a model, an encoder's and a decoder's alike."""
+    """Returns all layers of a model, of an encoder and of a decoder alike."""
     return [part for part in model.modules() if isinstance(part, Block)]
 
 
 def recomputed(block: Block, *inputs: Any) -> Tensor:
-    """A block's `run` that keeps only the inputs, and computes the rest again for the gradient."""
+    """A block's `run` that keeps only the inputs and recomputes the rest for the gradient."""
     if not torch.is_grad_enabled():
         return block.compute(*inputs)
-    if torch.compiler.is_compiling():  # a graph has one mode, there and back
+    if torch.compiler.is_compiling():  # a graph has one mode, forward and backward
         y: Tensor = checkpoint(block.compute, *inputs, use_reentrant=False)
     else:
         y = checkpoint(in_mode, block, block.training, *inputs, use_reentrant=False)
@@ -99,9 +98,8 @@ def recomputed(block: Block, *inputs: Any) -> Tensor:
 
 
 def in_mode(block: Block, training: bool, *inputs: Any) -> Tensor:
-    """On the way back a block is in the mode of the way there: an objective may have put the model
-    at rest only while it asked.
-    """
+    """Runs a block in the backward pass in the train or eval mode of its forward pass: an objective
+    may have put the model into eval mode only for its call."""
     now = block.training
     if now != training:
         block.train(training)
@@ -114,7 +112,7 @@ def in_mode(block: Block, training: bool, *inputs: Any) -> Tensor:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Without dropout and without gradients, and as before afterwards."""
+    """Turns off dropout and gradients, and restores the mode afterwards."""
     was = module.training
     module.eval()
     try:
@@ -128,12 +126,12 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 class Interrupted(RegardError):
-    """Somebody asked to stop in the middle."""
+    """A stop was requested in the middle."""
 
 
 class Validated(NamedTuple):
-    figures: dict[str, float]  # what people read
-    badness: float  # what the model that is kept has least of
+    figures: dict[str, float]  # the metrics for people
+    badness: float  # the value that is lowest for the best model
 
 
 def validate(
@@ -146,9 +144,9 @@ def validate(
     samples: int | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Validated:
-    """The figures of `objective` (built for validation) with the learner's weights.
+    """Returns the metrics of `objective` (built for validation) with the module's weights.
 
-    `samples` limits it to the first so many; None takes all. `stopping` is asked between batches.
+    `samples` limits it to the first samples; None uses all. `stopping` is called between batches.
     """
     sums: dict[str, float] = defaultdict(float)
     counts: dict[str, float] = defaultdict(float)
@@ -183,13 +181,14 @@ def validate(
 def steps(
     objective: Objective, group: ProcessGroup, samples: int | None
 ) -> Iterator[tuple[bool, list[int], bool]]:
-    """(is it the first?, which samples, do they count?) of each batch of this process.
+    """Yields (whether it is the first, which samples, whether they count) for each batch of this
+    process.
 
-    Engines want the same number of calls from every process: where a process has nothing left it
-    computes a sample whose result is not counted.
+    Engines need the same number of calls from every process: a process that has nothing left
+    computes a sample whose result does not count.
     """
     total = min(samples, len(objective)) if samples else len(objective)
-    if objective.recurrent:  # all streams go on together
+    if objective.recurrent:  # all streams advance together
         total = max(total // objective.batch, 1) * objective.batch
     share = max(1, objective.batch // group.world)
     for start in range(0, total, share * group.world):
@@ -201,7 +200,7 @@ def steps(
 def added(
     sums: dict[str, float], counts: dict[str, float], seen: dict[str, float], group: ProcessGroup
 ) -> Loss:
-    """The sums of all processes, which have the same names."""
+    """Returns the sums over all processes, which have the same names."""
     names = sorted({*sums, *counts, *seen})
     totals = group.sum([table.get(n, 0.0) for table in (sums, counts, seen) for n in names])
     size = len(names)

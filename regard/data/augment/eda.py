@@ -1,15 +1,15 @@
-"""Easy data augmentation: the four operations of Wei & Zou (EMNLP 2019) and their numbers.
+"""Easy data augmentation: the four operations of Wei & Zou (EMNLP 2019) and their parameters.
 
-Each changes n = max(1, int(share · words)) words, or with deletion each word by the chance of the
-share. The paper and its code (jasonwei20/eda_nlp) differ where a word is inserted:
+Each operation changes n = max(1, int(share · words)) words; deletion removes each word with
+probability `share`. The paper and its code (jasonwei20/eda_nlp) differ in insertion:
 
-| source | a synonym is sought for | which one is inserted |
+| source | a synonym is looked up for | which one is inserted |
 | --- | --- | --- |
-| paper | a word that is no stop word | one at random |
+| paper | a word that is not a stop word | one at random |
 | code | any word | the first |
 
-The code lower-cases a text and drops all but its letters before it begins (`clean.py`); here a text
-keeps its case, its punctuation and its spaces unless that is asked for.
+The code lowercases a text and drops everything but its letters before it begins (`clean.py`); here
+a text keeps its case, its punctuation and its spaces unless cleaning is requested.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 from regard.core.errors import ConfigError
 from regard.data.augment.words import WordSequence, WordUnit
 
-Synonyms = Callable[[str], Sequence[str]]  # of a word in small letters; none where it has none
+Synonyms = Callable[[str], Sequence[str]]  # the synonyms of a lowercase word; may be empty
 
 METHODS = ("synonyms", "insert", "swap", "delete")
 SOURCES = ("paper", "code")
-LOOKS = 9  # the code counts to ten and gives up at the tenth, whatever it found
+LOOKS = 9  # the code counts to ten and gives up at the tenth try
 SWAPS = 3  # tries to find a second place
-# Training examples up to so many, share, variants of each: Table 3.
+# Table 3 of the paper: most training examples, share of words, variants of each example.
 TABLE = ((500, 0.05, 16), (2000, 0.05, 8), (5000, 0.1, 4), (math.inf, 0.1, 4))
 STOP = frozenset(
     """i me my myself we our ours ourselves you your yours yourself yourselves he him his himself
@@ -47,7 +47,7 @@ CHINESE_STOP = frozenset(
 
 
 def is_stop(word: str) -> bool:
-    """Function words, and negations such as "don't", without which a text says the opposite."""
+    """Tells function words, and negations such as "don't", without which a meaning reverses."""
     bare = word.lower().replace("’", "'")
     if bare in STOP or bare in CHINESE_STOP:
         return True
@@ -55,7 +55,7 @@ def is_stop(word: str) -> bool:
 
 
 def published(examples: int) -> tuple[float, int]:
-    """The share of words and the number of variants that suit so many examples (Table 3)."""
+    """Returns the share of words and the variants per example of the paper (Table 3)."""
     return next((share, copies) for most, share, copies in TABLE if examples <= most)
 
 
@@ -64,11 +64,13 @@ def changes(sentence: WordSequence, share: float) -> int:
 
 
 def drawn(methods: Sequence[str], copies: float, dice: np.random.Generator) -> list[str]:
-    """The methods of a text's variants: int(copies / methods) + 1 of each, shuffled and cut to
-    `copies`; below 1 it is the chance that there is one at all.
-    """
+    """Draws the methods of a text's variants: int(copies / methods) + 1 of each, shuffled and cut
+    to `copies`. Below 1, `copies` is the probability that there is a variant at all."""
     if not methods or copies < 0:
-        raise ConfigError(f"{copies:g} variants by {len(methods)} methods; give one of each")
+        raise ConfigError(
+            f"there are {len(methods)} methods and {copies:g} variants; give at least one method, "
+            "and 0 or more variants"
+        )
     every = [method for method in methods for _ in range(int(copies / len(methods)) + 1)]
     mixed = [every[place] for place in dice.permutation(len(every))]
     if copies >= 1:
@@ -83,7 +85,7 @@ def drawn(methods: Sequence[str], copies: float, dice: np.random.Generator) -> l
 def replace_words(
     sentence: WordSequence, count: int, synonyms: Synonyms, dice: np.random.Generator
 ) -> WordSequence:
-    """SR: all occurrences of up to `count` distinct words, none of them a stop word."""
+    """SR: replaces all occurrences of up to `count` distinct words that are not stop words."""
     places: dict[str, list[int]] = {}
     for place, unit in enumerate(sentence.units):
         if unit.free and not is_stop(unit.text):
@@ -108,7 +110,7 @@ def insert_words(
     dice: np.random.Generator,
     source: str = "paper",
 ) -> WordSequence:
-    """RI: `count` times a synonym of some word, before a random word."""
+    """RI: inserts `count` times a synonym of some word before a random word."""
     for _ in range(count):
         for _ in range(LOOKS):
             unit = sentence.units[dice.integers(len(sentence.units))]
@@ -124,7 +126,7 @@ def insert_words(
 
 
 def swap_words(sentence: WordSequence, count: int, dice: np.random.Generator) -> WordSequence:
-    """RS: `count` times two words change places."""
+    """RS: swaps two words, `count` times."""
     places = [place for place, unit in enumerate(sentence.units) if unit.loose]
     for _ in range(count if places else 0):
         first = places[dice.integers(len(places))]
@@ -137,7 +139,7 @@ def swap_words(sentence: WordSequence, count: int, dice: np.random.Generator) ->
 
 
 def delete_words(sentence: WordSequence, chance: float, dice: np.random.Generator) -> WordSequence:
-    """RD: each word is left out by a chance; one stays at least."""
+    """RD: deletes each word with probability `chance`; at least one word stays."""
     count = len(sentence.units)
     if count < 2:
         return sentence

@@ -1,16 +1,16 @@
-"""Variants of labeled examples: which of their texts may change, so that the label stays right.
+"""Makes variants of labeled examples: which of their texts may change while the label stays right.
 
 | task | what a variant changes |
 | --- | --- |
 | classify | the text |
 | entail, similar | one of the two texts |
-| choose | the premise, or all choices: one alone would be known by its scars |
-| tag | words; an entity is moved or left out whole, its own words never change |
+| choose | the premise, or all choices: a single changed choice would stand out |
+| tag | words; an entity is moved or left out as a whole, its own words never change |
 | answer | the question, or the passage outside of its answers |
-| translate | the source, which `back` writes anew from the target |
+| translate | the source, which `back` generates anew from the target |
 | text | the line |
 
-A variant is a function of (seed, number of the example, number of the variant), whoever makes it.
+A variant is a function of (seed, number of the example, number of the variant), in any process.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from regard.data.examples import (
 METHODS = (*eda.METHODS, "masked", "back")
 BY_THESAURUS = ("synonyms", "insert")
 BY_MODEL = ("masked", "back")
-MOST = 10_000  # variants of one example
+MOST = 10_000  # the most variants of one example
 CHUNK = 64  # examples whose variants are made together
-ROOM = 2**16  # keys of the sentences that such a chunk translates
+ROOM = 2**16  # seeding keys for the sentences that one chunk translates
 PURPOSE = "augment"
 
 
@@ -52,7 +52,7 @@ WordModel = Callable[[WordSequence, float, np.random.Generator], WordSequence]
 
 
 class Translator(Protocol):
-    """Models that write texts anew (`regard.methods.augment.back_translation`)."""
+    """Models that rewrite texts (`regard.methods.augment.back_translation`)."""
 
     there_and_back: bool
 
@@ -63,11 +63,11 @@ class Translator(Protocol):
 
 
 class TextSlot(NamedTuple):
-    """Texts of an example that change, and the example with others in their places."""
+    """The texts of an example that change, and a function that puts new ones into the example."""
 
     sentences: list[WordSequence]
     put: Callable[[list[WordSequence]], Example]
-    single: bool = False  # does a word stay one word?
+    single: bool = False  # whether a word must stay one word
 
 
 class Variant(NamedTuple):
@@ -77,45 +77,46 @@ class Variant(NamedTuple):
 
 @dataclass(frozen=True)
 class AugmentSettings:
-    """All that decides variants; plain values, so that another process can be told."""
+    """All settings of the variants; plain values, so that they can be sent to another process."""
 
     methods: tuple[str, ...]
     copies: Annotated[
         float,
-        Option("Variants of an example; below 1 the chance of one.", metavar="N", default="as the "
-               "paper advises: 16 up to 500 examples, 8 up to 2,000, 4 above; 1 with beams alone"),
+        Option("The variants of an example; below 1 it is the probability of one.", metavar="N",
+               default="as in the paper: 16 up to 500 examples, 8 up to 2,000, 4 above; 1 with "
+               "beams alone"),
     ] = 4  # fmt: skip
     word_fraction: Annotated[
         float,
-        Option("Share of the words to change.", "--word-fraction", "P",
-               "by the paper: 0.05 up to 2,000 examples, 0.1 above"),
+        Option("The share of the words to change.", "--word-fraction", "P",
+               "as in the paper: 0.05 up to 2,000 examples, 0.1 above"),
     ] = 0.1  # fmt: skip
     seed: Annotated[int, SEED] = 1
     thesaurus: Annotated[str, THESAURUS] = ""
     source: Annotated[
         Literal["paper", "code"],
-        Option("Whose rule of insertion, where paper and code differ.", "--insertion-rule"),
+        Option("Insert words by the rule of the paper or of its code.", "--insertion-rule"),
     ] = "paper"  # eda.py says where they differ
-    language: Annotated[str, LANGUAGE] = ""  # words.py
-    scheme: str = ""  # of tags that name entities; "": each tag is its word's own
+    language: Annotated[str, LANGUAGE] = ""  # a key of LANGUAGES in words.py
+    scheme: str = ""  # the scheme of entity tags; "": each tag belongs to its word alone
     masked: Annotated[
-        str, Option("Replace words by those of this masked model.", "--mask-model", "DIR")
+        str, Option("Replace words by predictions of this masked model.", "--mask-model", "DIR")
     ] = ""
     rule: Annotated[
         str,
-        Option("Masked: some words by the fraction, or as tinybert has it.", "--mask-rule", "NAME"),
-    ] = "some"  # masked.py
-    top_k: Annotated[int, Option("Candidates of each masked word.", "--candidates", "N")] = 15
+        Option("Which words to mask: some (--word-fraction), or tinybert.", "--mask-rule", "NAME"),
+    ] = "some"  # masked.py has the rules
+    top_k: Annotated[int, Option("Candidates for each masked word.", "--candidates", "N")] = 15
     away: Annotated[
-        str, Option("Translate into another language with this model …", "--back", "DIR")
+        str, Option("Translate into another language with this model.", "--back", "DIR")
     ] = ""
-    home: Annotated[str, Option("… and from there into the first one again.", "--forth", "DIR")] = (
-        ""
-    )
+    home: Annotated[
+        str, Option("Translate back into the first language with this model.", "--forth", "DIR")
+    ] = ""
     prefixes: tuple[str | None, str | None] = (None, None)
-    temperature: Annotated[float, Option("Back-translations are sampled with it.", metavar="T")] = (
-        0.9
-    )
+    temperature: Annotated[
+        float, Option("The temperature of sampled translations.", metavar="T")
+    ] = 0.9
     num_beams: Annotated[int, NUM_BEAMS] = 0
 
     def __post_init__(self) -> None:
@@ -134,17 +135,17 @@ class AugmentSettings:
             )
         if not 0 < self.copies <= MOST or (self.copies > 1 and self.copies != int(self.copies)):
             raise ConfigError(
-                f"copies is {self.copies:g}; it must be a whole number up to {MOST:,}, or below 1 "
-                "the chance of one"
+                f"copies is {self.copies:g}; it must be a whole number up to {MOST:,}, or a "
+                "probability between 0 and 1"
             )
         for method, model, option in (
             ("masked", self.masked, "a masked model (--mask-model DIR)"),
             ("back", self.away, "a model that translates (--back DIR)"),
         ):
             if (method in self.methods) != bool(model):
-                have = "is asked for without" if not model else "is not asked for, but there is"
+                have = "needs" if not model else "is not among the methods, but there is"
                 raise ConfigError(f"the method {method!r} {have} {option}")
-        usual = type(self)  # what would change nothing is refused
+        usual = type(self)  # a setting that would change nothing is refused
         for option, is_set, does, methods in (
             (f"a thesaurus ({self.thesaurus})", self.thesaurus, "looks words up", BY_THESAURUS),
             (f"source {self.source!r}", self.source != usual.source, "inserts words", ("insert",)),
@@ -152,25 +153,25 @@ class AugmentSettings:
         ):
             if is_set and not set(methods) & set(self.methods):
                 raise ConfigError(
-                    f"there is {option}, and no method that {does}; ask for "
-                    f"{' or '.join(methods)}, too"
+                    f"there is {option}, but no method that {does}; add the method "
+                    f"{' or '.join(methods)}"
                 )
 
     @property
     def uses_share(self) -> bool:
-        """Does any method change so many words? TinyBERT's rule has a chance of its own."""
+        """Whether a method uses `word_fraction`; TinyBERT's rule has its own probability."""
         free = {"back", "masked"} if self.rule == "tinybert" else {"back"}
         return bool(set(self.methods) - free)
 
 
 def check_methods(methods: Sequence[str]) -> None:
     if not methods:
-        raise ConfigError(f"no method; give some of {', '.join(METHODS)}")
+        raise ConfigError(f"there is no method; give some of {', '.join(METHODS)}")
     for method in methods:
         if method not in METHODS:
             raise UnknownName("method", method, METHODS)
     if len(set(methods)) < len(methods):
-        raise ConfigError(f"a method is named twice: {', '.join(methods)}")
+        raise ConfigError(f"a method is named twice ({', '.join(methods)}); name it once")
 
 
 class Augmenter:
@@ -186,13 +187,13 @@ class Augmenter:
             assert (method in settings.methods) == (model is not None), method
         self.settings, self.masked, self.back = settings, masked, back
         self.thesaurus: Thesaurus | None = None
-        self.cuts = False  # has a text been cut into words? what is tagged comes in words
+        self.cuts = False  # whether a text was cut into words; tagged examples come in words
         if set(BY_THESAURUS) & set(settings.methods):
             self.thesaurus = open_thesaurus(settings.thesaurus)
 
     @property
     def notes(self) -> list[str]:
-        """What people should know, once the variants are made."""
+        """The notes for the user, once the variants are made."""
         settings, notes = self.settings, list[str]()
         if isinstance(self.thesaurus, SynonymList):
             notes += self.thesaurus.notes(self.is_looked_up)
@@ -200,21 +201,21 @@ class Augmenter:
             return notes
         if settings.num_beams and settings.copies > 1 and settings.copies >= len(settings.methods):
             notes.append(
-                "beams find one translation of a text, so its variants by 'back' repeat it; ask "
-                "for fewer --copies, say --distinct, or leave --num-beams out to have them drawn"
+                "beam search finds one translation of a text, so its variants by 'back' repeat "
+                "it; give fewer --copies, or --distinct, or leave --num-beams out to sample them"
             )
         return notes + self.back.notes
 
     def is_looked_up(self, word: str) -> bool:
-        """Can a word of a text be this one?"""
+        """Tells whether a word of a text can be this entry."""
         return is_one_word(word, self.settings.language) if self.cuts else len(word.split()) == 1
 
     # -- many
 
     def variants(self, examples: Sequence[Example], first: int = 0) -> list[list[Variant]]:
-        """Those of each example; `first` is the number of the first one."""
+        """Returns the variants of each example; `first` is the number of the first example."""
         rows: list[list[Variant]] = []
-        waiting: list[tuple[int, int, TextSlot]] = []  # for the translators: example, variant
+        waiting: list[tuple[int, int, TextSlot]] = []  # (example, variant, texts) to translate
         for place, example in enumerate(examples):
             number = first + place
             dice = keyed(self.settings.seed, PURPOSE, number)
@@ -241,11 +242,11 @@ class Augmenter:
     # -- one
 
     def variant(self, example: Example, method: str, dice: np.random.Generator) -> Example:
-        """By a method that needs no other text."""
+        """Makes a variant by a method that needs no other text."""
         return self.changed(self.spot(example, method, dice), method, dice)
 
     def changed(self, spot: TextSlot, method: str, dice: np.random.Generator) -> Example:
-        """The example with its sentences changed one after the other."""
+        """Returns the example with its sentences changed one after the other."""
         settings = self.settings
 
         def synonyms(word: str) -> Sequence[str]:
@@ -278,12 +279,12 @@ class Augmenter:
     # -- which texts
 
     def spot(self, example: Example, method: str, dice: np.random.Generator) -> TextSlot:
-        """The texts of an example that this method may change."""
+        """Returns the texts of an example that this method may change."""
         there_and_back = self.back is not None and self.back.there_and_back
         if method == "back" and not isinstance(example, TextPair) and not there_and_back:
             raise ConfigError(
                 f"{example.place}: a text that is translated once (--back) is in another language; "
-                "give the model for the way back, too (--forth)"
+                "give the model that translates it back, too (--forth)"
             )
 
         def field(name: str) -> TextSlot:
@@ -297,7 +298,7 @@ class Augmenter:
                 return field("pair" if example.pair is not None and dice.random() < 0.5 else "text")
             case MultipleChoice():
                 return field("premise") if dice.random() < 0.5 else self.in_choices(example)
-            case Question():  # a passage that is translated has its answers nowhere
+            case Question():  # a translated passage no longer holds the answers
                 asks = method == "back" or dice.random() < 0.5
                 return field("question") if asks else self.in_passage(example)
             case TaggedExample() if method != "back":
@@ -307,7 +308,7 @@ class Augmenter:
         raise ConfigError(refusal(example, method))
 
     def in_choices(self, example: MultipleChoice) -> TextSlot:
-        """Two choices never become the same."""
+        """Returns all choices; if two of them would become equal, the example stays unchanged."""
 
         def put(new: list[WordSequence]) -> Example:
             choices = tuple(map(str, new))
@@ -322,7 +323,7 @@ class Augmenter:
         return TextSlot([passage], lambda new: answered(example, passage, new[0]))
 
     def in_tagged(self, example: TaggedExample) -> TextSlot:
-        """Entities stay whole. Punctuation is none of the words: it stays where it is."""
+        """Returns the sentence with entities as single units. Punctuation stays where it is."""
         scheme = self.settings.scheme
         groups = grouped(example, scheme)
         units = []
@@ -339,15 +340,14 @@ class Augmenter:
         )
 
     def in_pair(self, example: TextPair, there_and_back: bool) -> TextSlot:
-        """One model, from the language of the target into that of the source; the source stays
-        where it makes nothing of a sentence.
-        """
+        """Returns the target, which one model translates into the language of the source. If the
+        translation is empty, the source stays."""
         if example.target is None:
-            raise ConfigError(f"{example.place}: there is no target to write a source for")
+            raise ConfigError(f"{example.place}: there is no target to translate; add one")
         if there_and_back:
             raise ConfigError(
-                f"{example.place}: the source of a translation is written anew from its target by "
-                "one model (--back); leave the second one (--forth) out"
+                f"{example.place}: one model (--back) translates the target of a pair into its "
+                "source; leave the second model (--forth) out"
             )
 
         def put(new: list[WordSequence]) -> Example:
@@ -358,15 +358,15 @@ class Augmenter:
 
 def refusal(example: Example, method: str) -> str:
     reasons: dict[type[Example], str] = {
-        TaggedExample: "a translation has other words, and nobody knows their tags",
-        TextPair: "its target has to say the same as its source; translations are varied by 'back'",
-        DialogueExample: "a reply has to fit what was said",
+        TaggedExample: "a translation has other words, whose tags are not known",
+        TextPair: "its target must keep the meaning of its source; only 'back' varies translations",
+        DialogueExample: "a reply must fit the turns before it",
     }
     reason = reasons.get(type(example), "its label would not stay right")
     return f"{example.place}: {method!r} makes no variant of this example: {reason}"
 
 
 def named(example: Example, copy: int) -> Example:
-    """The id of a variant is its own; where an example has none it is its place."""
+    """Gives a variant an id of its own; an example without an id is known by its file and line."""
     own = example.id not in ("", str(example.place))
     return example.renamed(f"{example.id}~{copy}") if own else example

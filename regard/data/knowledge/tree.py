@@ -1,8 +1,8 @@
 """K-BERT's sentence tree (Liu et al. 2020, 3.2): branches of knowledge that grow from words.
 
-A sentence is the trunk. What a graph says of a word hangs on it as branches. Flattened, a branch
-follows its word; its positions go on from that word while the trunk counts as if no branch were
-there, so several branches share positions ("soft" positions).
+A sentence is the trunk. The triples of a word hang on it as branches. Flattened, a branch follows
+its word; its positions continue from that word, while the trunk counts as if there were no branch,
+so several branches share positions ("soft" positions).
 
 Example: [CLS] Tim Cook (CEO Apple) is visiting Beijing (capital China)(is_a City) now
 soft:    0     1   2    (3   4)     3  4        5       (6       7)    (6    7)   6
@@ -19,27 +19,27 @@ import numpy as np
 from regard.core.errors import InputError
 from regard.data.knowledge.graph import Graph, Triple, split
 
-DEEPEST = 4  # levels of branches upon branches; a circle in the graph ends here
-TRUNK = -1  # the owner of what grows from nothing
+DEEPEST = 4  # the most levels of branches; a cycle in the graph ends here
+TRUNK = -1  # the owner of the trunk's own tokens
 
 
 class FlatTree(NamedTuple):
-    """A tree as one sequence; the tables of its tokens say all that a visible matrix needs."""
+    """A tree as one sequence; the lists of its tokens hold all that a visible matrix needs."""
 
     tokens: list[Any]
-    soft: list[int]  # positions
-    line: list[int]  # 0 the trunk, else the number of the branch
-    word: list[int]  # the number of its word; all tokens of an entity are one word
-    owner: list[int]  # the word that a branch grows from; TRUNK where there is none
-    left_out: int = 0  # branches for which there was no room
+    soft: list[int]  # the soft positions
+    line: list[int]  # 0 for the trunk, else the number of the branch
+    word: list[int]  # the number of the token's word; all tokens of an entity are one word
+    owner: list[int]  # the word from which the token's branch grows; TRUNK for the trunk
+    left_out: int = 0  # the number of branches for which there was no room
 
     @property
     def tags(self) -> list[int]:
-        """0 for the trunk and 1 for branches: a branch has no label."""
+        """0 for tokens of the trunk and 1 for tokens of branches, which have no label."""
         return [int(line > 0) for line in self.line]
 
     def visible(self) -> np.ndarray:
-        """The visible matrix [T, T]: who sees whom. It is its own transpose."""
+        """Returns the symmetric visible matrix [T, T]: which token sees which."""
         line, word, owner = (np.array(x) for x in (self.line, self.word, self.owner))
         hangs = owner[:, None] == word[None, :]
         return np.asarray((line[:, None] == line[None, :]) | hangs | hangs.T)
@@ -47,7 +47,7 @@ class FlatTree(NamedTuple):
 
 @dataclass
 class Node:
-    """A word (or an entity of several tokens) with what hangs on it."""
+    """A word (or an entity of several tokens) with its branches."""
 
     tokens: Sequence[Any]
     branches: list[list[Node]] = field(default_factory=list)
@@ -58,10 +58,10 @@ Cut = Callable[[str], Sequence[Any]]
 
 @dataclass
 class KnowledgeTree:
-    """Words in their order, some with branches.
+    """Words in order, some of them with branches.
 
     >>> graph = Graph([("B", "x", "y")])
-    >>> Tree.of(["A", "B", "C"], graph).flatten().soft
+    >>> KnowledgeTree.of(["A", "B", "C"], graph).flatten().soft
     [0, 1, 2, 3, 2]
     """
 
@@ -69,9 +69,8 @@ class KnowledgeTree:
 
     @classmethod
     def of(cls, words: Sequence[str], graph: Graph, **options: Any) -> KnowledgeTree:
-        """The tree of a sentence; `options` are those of `TreeGrower`. With `cut` a tokenizer may
-        give the tokens of a text in place of its words.
-        """
+        """Builds the tree of a sentence; `options` are those of `TreeGrower`. With `cut`, a
+        tokenizer can give the tokens of a text in place of its words."""
         grower = TreeGrower(graph, **options)
         nodes, place = [], 0
         for start, end, entity in [*graph.find(words), (len(words), len(words), "")]:
@@ -83,8 +82,8 @@ class KnowledgeTree:
         return cls(nodes)
 
     def flatten(self, room: int | None = None, *, whole: bool = True) -> FlatTree:
-        """At most `room` tokens: the trunk goes first, then branches in the order of their words.
-        A branch for which there is no room is left out whole, or, if not `whole`, cut.
+        """Flattens the tree to at most `room` tokens: first the trunk, then branches in the order
+        of their words. A branch that does not fit is left out as a whole or, if not `whole`, cut.
         """
         trunk = sum(len(node.tokens) for node in self.trunk)
         writer = BranchWriter(whole, None if room is None else max(room - trunk, 0))
@@ -104,7 +103,7 @@ class BranchWriter:
         self.words = self.lines = self.left_out = 0
 
     def write(self, nodes: Sequence[Node], at: int, owner: int) -> None:
-        """One line: the trunk first of all, then, from within, what hangs on its words."""
+        """Writes one line: first the trunk, then, recursively, the branches of its words."""
         line, self.lines = self.lines, self.lines + 1
         for node in nodes:
             word, self.words = self.words, self.words + 1
@@ -119,7 +118,7 @@ class BranchWriter:
                     self.write(part, at, word)
 
     def fitting(self, branch: list[Node]) -> list[Node]:
-        """What there is room for of a branch; its own branches are asked for when it is written."""
+        """Returns the part of a branch that fits; its own branches are checked on writing."""
         size = sum(len(node.tokens) for node in branch)
         if self.left is None or size <= self.left:
             self.left = None if self.left is None else self.left - size
@@ -143,14 +142,14 @@ class TreeGrower:
         self,
         graph: Graph,
         *,
-        branches: int = 2,  # of one entity; K-BERT's MAX_ENTITIES
-        depth: int = 1,  # 2: what a branch ends with has branches, too
-        predicate: bool = True,  # False: the object alone, as K-BERT tags
-        cut: Cut = split,  # a text as its tokens
+        branches: int = 2,  # the most branches of one entity; K-BERT's MAX_ENTITIES
+        depth: int = 1,  # 2: the objects of branches have branches, too
+        predicate: bool = True,  # False: the object alone, as K-BERT does for tagging
+        cut: Cut = split,  # a function that splits a text into tokens
     ) -> None:
         if branches < 0 or not 1 <= depth <= DEEPEST:
             raise InputError(
-                f"{branches} branches of an entity at a depth of {depth}; there must be 0 or more, "
+                f"an entity has {branches} branches at a depth of {depth}; give 0 or more branches "
                 f"at a depth from 1 to {DEEPEST}"
             )
         self.graph, self.count, self.depth = graph, branches, depth
@@ -170,7 +169,7 @@ class TreeGrower:
         return self.held[entity, depth]
 
     def branch(self, triple: Triple, depth: int) -> list[Node]:
-        """Predicate and object; only the object can have branches of its own."""
+        """Returns predicate and object; only the object can have branches of its own."""
         first = [Node(self.cut(triple.predicate))] if self.predicate else []
         last = Node(self.cut(triple.object), self.branches(triple.object, depth - 1))
         return [node for node in [*first, last] if len(node.tokens)]
