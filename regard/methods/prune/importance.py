@@ -1,8 +1,8 @@
-"""How much the loss depends on each head and each unit (Michel et al. 2019, 4.1).
+"""How much the loss depends on each head and each feed-forward unit (Michel et al. 2019, 4.1).
 
-    I = E_x |∂L(x) / ∂ξ|,    gates ξ = 1 on what a head gives, or a unit of a network
+    I = E_x |∂L(x) / ∂ξ|,    with gates ξ = 1 on the output of a head or of a feed-forward unit
 
-Every text of a batch has gates of its own, so that one pass backward gives each text's gradient.
+Every text of a batch has its own gates, so that one backward pass gives the gradient for each text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from regard.models.state import State
 from regard.objectives.base import Batch, Objective
 from regard.training.train_module import moved
 
-# What a part of this name is multiplied by, [B, heads] or [B, units], given what it computed.
+# (name of the part, its output) -> the gate that the output is multiplied by, [B, heads or units].
 Gate = Callable[[str, Tensor], Tensor]
 Run = Callable[[], Tensor]  # the loss of a batch
 
@@ -39,7 +39,7 @@ class Importance(NamedTuple):
 
 @contextmanager
 def gated(model: nn.Module, heads: Gate, units: Gate) -> Iterator[None]:
-    """Inside the `with` every head and every unit of a network goes through a gate."""
+    """Sends every head and every feed-forward unit through a gate inside the `with` block."""
     parts = [(name, part) for name, attentions in sites(model).items() for part in attentions]
     kernels = [part.kernel for _, part in parts]
     hooks = []
@@ -66,12 +66,14 @@ def behind(name: str, inner: Kernel, gate: Gate) -> Kernel:
 
 
 def before(name: str, gate: Gate, module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-    """In front of the second layer, on the activations [B, T, units]."""
+    """Multiplies the activations [B, T, units] in front of the second linear layer with the
+    gate."""
     return inputs[0] * gate(name, inputs[0])[:, None]
 
 
 def importances(model: nn.Module, runs: Iterable[Run]) -> Importance:
-    """The mean over all texts, at rest: without dropout, and nothing of the model changes."""
+    """Returns the mean importance over all texts. The model is in evaluation mode (no dropout), and
+    nothing of it changes."""
     gates: dict[tuple[bool, str], list[Tensor]] = {}
     sums: dict[tuple[bool, str], Tensor] = {}
 
@@ -89,12 +91,12 @@ def importances(model: nn.Module, runs: Iterable[Run]) -> Importance:
             flat = [gate for own in gates.values() for gate in own]
             gradients = iter(torch.autograd.grad(loss, flat, materialize_grads=True))
             for key, own in gates.items():
-                slopes = torch.stack([next(gradients) for _ in own]).sum(0)  # of a text's own gate
+                slopes = torch.stack([next(gradients) for _ in own]).sum(0)  # by text
                 value = slopes.double().abs().sum(0).cpu()
                 sums[key] = sums[key] + value if key in sums else value
             texts += flat[0].size(0)
     if not texts:
-        raise InputError("there are no texts to see from what matters")
+        raise InputError("the data holds no text to measure importance on; give other --data")
     heads, units = (
         {name: value / texts for (of_heads, name), value in sums.items() if of_heads is wanted}
         for wanted in (True, False)
@@ -104,7 +106,8 @@ def importances(model: nn.Module, runs: Iterable[Run]) -> Importance:
 
 @contextmanager
 def at_rest(model: nn.Module) -> Iterator[None]:
-    """In evaluation, with gradients for gates alone; afterwards as before."""
+    """Puts the model into evaluation mode without gradients for its parameters (only the gates get
+    gradients), and restores both afterwards."""
     training = model.training
     learning = [(p, p.requires_grad) for p in model.parameters()]
     model.eval().requires_grad_(False)
@@ -117,7 +120,8 @@ def at_rest(model: nn.Module) -> Iterator[None]:
 
 
 def normalized(scores: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Each layer's by its L2 norm, so that layers can be compared (Molchanov et al. 2017)."""
+    """Divides the scores of each layer by their L2 norm, so that layers can be compared (Molchanov
+    et al. 2017)."""
     return {name: v / v.norm().clamp_min(1e-30) for name, v in scores.items()}
 
 
@@ -132,9 +136,10 @@ def losses(
     limit: int | None,
     testing: dict[str, Any],
 ) -> Iterator[Iterator[Run]]:
-    """The losses of the model's own task on labeled data, or of reading a text.
+    """Yields functions that compute the losses of batches: of the model's own task on labeled data,
+    or of language modeling on a text.
 
-    At most so many samples (0: all); data are read as a test would read them.
+    At most `samples` samples are used (0: all). The data are read as `regard evaluate` reads them.
     """
     from regard.evaluation.language_modeling import corpus_for, limited, objective_for
     from regard.evaluation.test import Plan, examples_asked
@@ -170,21 +175,21 @@ def labeled(loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int) ->
 
 
 def written(model: Any, predictor: Any, examples: Sequence[Any]) -> Iterator[Run]:
-    """Of a model that writes its answers: the surprisal of the right ones."""
+    """Yields, for a model that writes its answers as text, the surprisal of the correct answers."""
     from regard.tasks.inference import by_tokens
 
     scribe, context = predictor.scribe, getattr(model.config, "context", None)
     sources, _ = scribe.sources(examples, predictor.room)
     right = [scribe.task.target(example) for example in examples]
     pairs = list(zip(sources, scribe.closed(right), strict=True))
-    if context is not None:  # rows of both, without the last target
+    if context is not None:  # a row is source and target, without the last target token
         pairs = [(source, target[: context + 1 - len(source)]) for source, target in pairs]
     for places in by_tokens(np.array([len(source) + len(target) for source, target in pairs])):
         yield partial(surprise, model, [pairs[place] for place in places])
 
 
 def surprise(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> Tensor:
-    """The summed surprisal of targets behind their sources."""
+    """Returns the summed surprisal of the targets, each given its source."""
     from regard.decoding.decode_state import right_padded
     from regard.objectives.reading import read_on
 
