@@ -30,7 +30,7 @@ Watch = Callable[[str], None]
 def check_out(out: Path) -> None:
     check_place(out)
     if out.exists() and any(out.iterdir()):
-        raise StorageError(f"--out {out} is not empty; choose a directory that is new or empty")
+        raise StorageError(f"{out} is not empty, and nothing is overwritten; choose another --out")
 
 
 def write_measured(

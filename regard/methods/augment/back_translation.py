@@ -40,7 +40,7 @@ class BackTranslator:
     ) -> None:
         if beams < 0 or temperature <= 0:
             raise ConfigError(
-                f"beams is {beams} and temperature is {temperature:g}; give a number of beams, or "
+                f"beams is {beams} and temperature {temperature:g}; give a number of beams, or "
                 "a temperature above 0 to sample with"
             )
         how: dict[str, Any] = {"num_beams": beams} if beams else {"temperature": temperature}

@@ -121,7 +121,7 @@ def numbered_choices(fields: Mapping[str, str]) -> list[str]:
 
 def check_out(out: Path) -> None:
     if out.exists() or out.is_symlink():
-        raise StorageError(f"{out} exists already; choose another --out")
+        raise StorageError(f"{out} exists, and nothing is overwritten; choose another --out")
     if not out.parent.is_dir():
         raise StorageError(f"{out.parent} is no directory; create it, or choose another --out")
 

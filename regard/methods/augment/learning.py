@@ -100,8 +100,8 @@ def check(recipe: Recipe) -> None:
     for name, value in vars(options).items():
         if value != getattr(usual, name) and not options.methods:
             raise ConfigError(
-                f"augment.{name} is {value!r}, but augment.methods is empty; give methods "
-                "(--augment), or leave it out"
+                f"augment.{name} is {value!r}, and there is no method in augment.methods; give "
+                "methods (--augment), or leave it out"
             )
     check_methods(options.methods)
     if "back" in options.methods:
@@ -120,8 +120,8 @@ def check(recipe: Recipe) -> None:
             if objective_of(each) and getattr(find_task(each).objective(), "varies", False)
         ]
         raise ConfigError(
-            f"augment.methods is set, but {task or name}{f' by {kind}' if writes else ''} cannot "
-            f"be augmented on the fly; only {', '.join(able)} can, by a model with a head "
+            f"augment.methods is set, but {task or name}{f' by {kind}' if writes else ''} is "
+            f"not varied on the fly; only {', '.join(able)} are, by a model with a head "
             f"({', '.join(LabeledObjective.learners())}). 'regard augment' writes variants of "
             "other tasks into a file"
         )

@@ -32,7 +32,7 @@ def crossed(recipe: Recipe, out: Path, folds: int, learn: Learn, display: str) -
         rare = [f"{label!r} ({count})" for label, count in counts.items() if count < folds]
         if rare:
             watch(display).note(
-                f"these labels are too rare to be in each of {folds} folds: "
+                f"these labels are too rare to be in each of {folds} parts: "
                 f"{', '.join(sorted(rare))}"
             )
     runs = []

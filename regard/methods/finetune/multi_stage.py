@@ -32,8 +32,8 @@ def check_stages(recipe: Recipe, stages: FinetuneOptions) -> None:
     if stages.confidence and not find(examples.task or "").pseudo:
         able = " and ".join(name for name in TASKS if find(name).pseudo)
         raise ConfigError(
-            f"pseudo-labels can be made for {able}, not for {examples.task}; with --adapt, "
-            "--unlabeled is read as text"
+            f"pseudo-labels can be made for examples of {able}, not of {examples.task}; with "
+            "--adapt, --unlabeled is read as text"
         )
     if stages.confidence and examples.extra_data:
         raise ConfigError("examples.extra_data and --unlabeled are both given; give only one")

@@ -85,7 +85,7 @@ class Reinforce(PreferenceObjective):
             o = self.options = replace(o, max_new_tokens=min(TOKENS, self.length // 2))
         if o.group < 2 or o.max_new_tokens < 1:
             raise ConfigError(
-                f"objective.group is {o.group} and max_new_tokens is {o.max_new_tokens}; a group "
+                f"objective.group is {o.group} and max_new_tokens {o.max_new_tokens}; a group "
                 "needs at least 2 replies to compare, each of at least 1 token"
             )
         for name in ("beta", "limit", "clip"):

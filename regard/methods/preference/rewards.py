@@ -173,8 +173,8 @@ def judge_of(name: str | None, tokenizer: Tokenizer, special: Special, form: str
     """Returns the reward function that a recipe's `objective.reward` names."""
     if not name:
         raise ConfigError(
-            f"--reward is missing; give a rule ({', '.join(RULES)}) or the directory of a reward "
-            "model"
+            f"no reward was given; give --reward a rule ({', '.join(RULES)}) or the directory of a "
+            "reward model"
         )
     if Path(name).is_dir():
         return ModelReward(name, tokenizer, special, form)

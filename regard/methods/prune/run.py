@@ -209,7 +209,7 @@ def units_to_go(name: str, units: int, share: float) -> int:
     gone = round(share * units)
     if not 0 < gone < units:
         raise ConfigError(
-            f"--ffn-units {share:g} removes {gone} of the {units} units of {name}; at least one "
+            f"--ffn-units {share:g} of the {units} units of {name} removes {gone}; at least one "
             "unit must go and one must stay: give another share"
         )
     return gone
