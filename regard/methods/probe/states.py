@@ -64,8 +64,8 @@ def chosen_layers(layers: Sequence[int], depth: int) -> list[int]:
     chosen = sorted({layer if layer >= 0 else depth + 1 + layer for layer in layers})
     if any(not 0 <= layer <= depth for layer in chosen):
         raise ConfigError(
-            f"there are no layers {', '.join(map(str, layers))}; this model has the layers 0 (its "
-            f"embeddings) to {depth}"
+            f"--layers {','.join(map(str, layers))} is out of range; this model has the layers 0 "
+            f"(its embeddings) to {depth}"
         )
     return chosen or list(range(depth + 1))
 
