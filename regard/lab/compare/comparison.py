@@ -107,8 +107,9 @@ class Comparison:
         self.cells = [ComparisonCell(e, s) for s in range(1, plan.seeds + 1) for e in plan.entries]
 
     def go(self) -> dict[str, Any]:
-        """Does everything that is not done yet and returns the content of report.json. If a model
-        cannot learn from this text, or its loss diverges, the other models are still compared."""
+        """Does everything that is not done yet and returns what was measured, for the report. If a
+        model cannot learn from this text, or its loss diverges, the other models are still
+        compared."""
         with RunLock(self.out):
             try:
                 self.prepare()
@@ -210,7 +211,7 @@ class Comparison:
             make(None)  # a small text may have fewer tokens than the default vocabulary
 
     def borrow(self, prepared: Path) -> None:
-        """Links to text that is prepared already, and keeps its splits."""
+        """Links to text that is prepared already, and keeps its tokens and splits."""
         if self.plan.reading or self.plan.vocab_size != ComparisonPlan.vocab_size:
             raise ConfigError(
                 f"{prepared} is prepared already, so --split-by and --vocab-size have no effect; "

@@ -15,9 +15,9 @@ The losses, each with its weight:
     soft        T² · KL(teacher ‖ student) of the logits at temperature T (Hinton et al. 2015)
     hard        the loss of the objective itself
     cosine      1 - cos of the last hidden states (Sanh et al. 2019)
-    hidden      squared error of the hidden states, through one shared matrix if widths differ
-    attention   squared error of the attention scores before the softmax
-    embedding   squared error of the first layer's input (these three: Jiao et al. 2020, 3.1)
+    hidden      mean squared error of hidden states, through one shared matrix if widths differ
+    attention   mean squared error of the attention scores before the softmax
+    embedding   mean squared error of the first layer's input (these three: Jiao et al. 2020, 3.1)
 
 Validation uses the inner objective alone, so a student is chosen and measured by its own task.
 """

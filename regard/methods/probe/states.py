@@ -38,7 +38,7 @@ Tell = Callable[[str, int, int], None]  # (activity, amount done, total)
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Says nothing."""
+    """Reports nothing: the default `tell`."""
 
 
 @dataclass(frozen=True)

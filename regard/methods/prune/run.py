@@ -271,8 +271,8 @@ def zero_smallest(model: nn.Module, share: float, scope: str) -> dict[str, Any]:
 
 
 def picture(model: nn.Module, scores: Scores) -> str:
-    """Draws a heat map with one row for each attention; the cell of a head that was pruned before
-    is empty."""
+    """Draws a heat map with one row for each attention; the cell of a head that it does not have is
+    empty."""
     numbers = {name: remaining(parts[0]) for name, parts in sites(model).items()}
     columns = range(max(map(max, numbers.values())) + 1)
     rows = []

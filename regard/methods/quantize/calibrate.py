@@ -66,8 +66,8 @@ class InputSquares(TorchFunctionMode):
 
 
 def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
-    """Clips the rows of these layers in place; returns the relative error of the outputs before and
-    after."""
+    """Clips the rows of these layers in place; returns a report with the relative error of the
+    outputs before and after."""
     from regard.methods.probe.reader import StateReader
     from regard.training.train_module import evaluating
 
