@@ -113,13 +113,13 @@ def bits(nats: list[float], sizes: list[int]) -> dict[str, Any]:
     return {
         "bits_per_byte": float(information.sum() / max(bytes_.sum(), 1)),
         "bits_per_byte_interval": None if span is None else [span.low, span.high],
-        "bits_per_byte_each": each(information, bytes_),
+        "bits_per_byte_each": by_blocks(information, bytes_),
         "documents": len(nats),
         "bytes": int(bytes_.sum()),
     }
 
 
-def each(sums: Array, sizes: Array | None = None) -> dict[str, list[float]]:
+def by_blocks(sums: Array, sizes: Array | None = None) -> dict[str, list[float]]:
     """Returns the parts of a figure by example or, if there are many examples, by blocks of
     neighbors."""
     sizes = np.ones(len(sums)) if sizes is None else sizes
@@ -175,7 +175,7 @@ def hidden(
     return {
         "masked_accuracy": sum(right) / len(right),
         "masked_accuracy_interval": None if span is None else [span.low, span.high],
-        "masked_accuracy_each": each(np.array(right)),
+        "masked_accuracy_each": by_blocks(np.array(right)),
         "pseudo_bits_per_byte": sum(pseudo) / len(pseudo),
         "pseudo_bits_per_byte_interval": None if around is None else [around.low, around.high],
         "blanks": len(guesses),
@@ -207,7 +207,7 @@ def judged(
     return {
         "minimal_pairs": sum(right) / len(right),
         "minimal_pairs_interval": None if span is None else [span.low, span.high],
-        "minimal_pairs_each": each(np.array(right)),
+        "minimal_pairs_each": by_blocks(np.array(right)),
         "pairs": len(right),
     }
 

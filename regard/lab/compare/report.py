@@ -54,13 +54,13 @@ def report_of(record: dict[str, Any], out: Path) -> dict[str, Any]:
         "spent": spent(record, plan),
         "recipe": recipe(plan, out),
         **record,
-        "cells": {name: told_of(cell) for name, cell in record["cells"].items()},
+        "cells": {name: without_examples(cell) for name, cell in record["cells"].items()},
     }
     report: dict[str, Any] = jsonable(contents)
     return report | {"summary": summary(report)}
 
 
-def told_of(cell: dict[str, Any]) -> dict[str, Any]:
+def without_examples(cell: dict[str, Any]) -> dict[str, Any]:
     """Returns a cell without the figures of single examples, which stay in the cell's own file."""
     return {key: value for key, value in cell.items() if not key.endswith("_each")}
 
@@ -133,7 +133,9 @@ def overview(report: dict[str, Any]) -> list[str]:
     a prefix have columns of their own."""
     shown = [measure for measure in MEASURES if report["tables"][measure.key]]
     figures = {
-        measure.key: {row["model"]: told(row, measure) for row in report["tables"][measure.key]}
+        measure.key: {
+            row["model"]: format_score(row, measure) for row in report["tables"][measure.key]
+        }
         for measure in shown
     }
     costs = {row["model"]: row for row in report["spent"]}
@@ -154,7 +156,7 @@ def overview(report: dict[str, Any]) -> list[str]:
     return grid(head, rows) if rows else []
 
 
-def told(row: dict[str, Any], measure: RankedMetric) -> str:
+def format_score(row: dict[str, Any], measure: RankedMetric) -> str:
     """Formats a metric with the deviation over its seeds."""
     value = measure.shown(row["mean"])
     value = f"**{value}**" if row["best"] else value
@@ -188,7 +190,7 @@ def intervals(rows: list[dict[str, Any]], measure: RankedMetric) -> list[str]:
         span = row["interval"]
         between = "" if span is None else f"{measure.shown(span[0])} – {measure.shown(span[1])}"
         seeds = ", ".join(measure.shown(value) for value in row["values"])
-        lines.append([row["model"], told(row, measure), between, seeds])
+        lines.append([row["model"], format_score(row, measure), between, seeds])
     return grid(["model", measure.name.en, "95% interval (first seed)", "every seed"], lines)
 
 

@@ -103,10 +103,10 @@ class Recorded:
     def facts(self) -> dict[str, Any]:
         """Returns tokens, layers, heads, and the averaged weights of each layer (None if they are
         too many to be written), for programs."""
-        return {"sides": [told(side) for side in self.sides]}
+        return {"sides": [side_facts(side) for side in self.sides]}
 
 
-def told(side: LookSide) -> dict[str, Any]:
+def side_facts(side: LookSide) -> dict[str, Any]:
     def numbers(table: np.ndarray) -> list[list[float]] | None:
         return None if table.size > WRITTEN else [[round(float(x), 6) for x in r] for r in table]
 
@@ -192,13 +192,13 @@ def side_of(
     with at_rest(loaded.model):
         reading = read(loaded, text, options)
         survey = RecordingSizes()
-        watched(loaded, reading, survey.add)
+        run_recorded(loaded, reading, survey.add)
         precision = Precision.of(*survey.count(), room)
         total = len(survey.parts)
         keeper = LayerPacker(
             reading, precision, lambda done: None if tell is None else tell(done, total)
         )
-        watched(loaded, reading, keeper.add)
+        run_recorded(loaded, reading, keeper.add)
         keeper.finish()
     shown = text if isinstance(text, str) else " ".join(map(str, text))
     return LookSide(
@@ -207,7 +207,7 @@ def side_of(
     )  # fmt: skip
 
 
-def watched(
+def run_recorded(
     loaded: Checkpoint, reading: AttentionReading, take: Callable[[AttentionCall], None]
 ) -> None:
     """Runs the model and passes each attention on as it is recorded, without keeping it."""

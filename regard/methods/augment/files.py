@@ -127,7 +127,7 @@ def check_out(out: Path) -> None:
 
 
 @contextmanager
-def written(out: Path) -> Iterator[IO[str]]:
+def open_new_file(out: Path) -> Iterator[IO[str]]:
     """Opens a file for writing. Afterwards it is either complete or does not exist."""
     check_out(out)
     with replacing(out) as part:

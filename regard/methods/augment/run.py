@@ -19,8 +19,8 @@ from regard.methods.augment.files import (
     ExampleSource,
     ExampleWriter,
     form_for,
+    open_new_file,
     read_source,
-    written,
 )
 from regard.methods.augment.processes import augmented
 
@@ -88,7 +88,7 @@ def write(
     shown: list[dict[str, Any]] = []
     form = form_for(out, source)
     progress, total = Progress(quiet=quiet), len(source.examples)
-    with written(out) as file:
+    with open_new_file(out) as file:
         writer = ExampleWriter(file, form, source)
         rows = augmented(source.examples, settings, jobs, notes)
         for number, (example, variants) in enumerate(zip(source.examples, rows, strict=True)):

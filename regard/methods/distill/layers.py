@@ -1,7 +1,7 @@
 """Captures the hidden states and attention scores of all layers for a batch, with their
 gradients.
 
-    with listening(model, attention=True) as heard:
+    with capture_layers(model, attention=True) as heard:
         model(tokens)
     heard[""].hidden[3]     # the output of the third layer; [0] is the input of the first
     heard[""].scores[2]     # the attention scores of the third layer, before mask and softmax
@@ -50,7 +50,7 @@ class StackStates:
 
 
 @contextmanager
-def listening(model: Any, *, attention: bool) -> Iterator[dict[str, StackStates]]:
+def capture_layers(model: Any, *, attention: bool) -> Iterator[dict[str, StackStates]]:
     """Captures the input and the output of every layer inside the `with` block; no output
     changes."""
     if attention:
@@ -58,13 +58,13 @@ def listening(model: Any, *, attention: bool) -> Iterator[dict[str, StackStates]
     heard = {name: StackStates() for name in model.stacks()}
     with ExitStack() as after:
         for name, layers in model.stacks().items():
-            first = layers[0].register_forward_pre_hook(given(heard[name]))
+            first = layers[0].register_forward_pre_hook(input_hook(heard[name]))
             after.callback(first.remove)
             for layer in layers:
-                after.callback(layer.register_forward_hook(made(heard[name])).remove)
+                after.callback(layer.register_forward_hook(output_hook(heard[name])).remove)
                 for part, place in attentions(layer, heard[name]) if attention else ():
                     after.callback(setattr, part, "kernel", part.kernel)
-                    part.kernel = noting(place, part.kernel)
+                    part.kernel = capturing_kernel(place, part.kernel)
         yield heard
 
 
@@ -78,14 +78,14 @@ def check_kept(model: Any) -> None:
         )
 
 
-def given(heard: StackStates) -> Any:
+def input_hook(heard: StackStates) -> Any:
     def hook(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         heard.hidden.append(inputs[0])
 
     return hook
 
 
-def made(heard: StackStates) -> Any:
+def output_hook(heard: StackStates) -> Any:
     def hook(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         heard.hidden.append(output[0] if isinstance(output, tuple) else output)
 
@@ -100,7 +100,7 @@ def attentions(layer: Any, heard: StackStates) -> Iterator[tuple[Attention, list
         yield cross, heard.cross
 
 
-def noting(place: list[AttentionScores], inner: Kernel) -> Kernel:
+def capturing_kernel(place: list[AttentionScores], inner: Kernel) -> Kernel:
     """Returns a kernel that captures the scores and then calls the original kernel."""
 
     def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:

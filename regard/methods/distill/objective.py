@@ -36,7 +36,7 @@ from torch import nn
 from regard.core.errors import ConfigError, UnknownName
 from regard.core.tables import fields_of, from_table
 from regard.data.corpus import Corpus
-from regard.methods.distill.layers import StackStates, listening
+from regard.methods.distill.layers import StackStates, capture_layers
 from regard.methods.distill.losses import angles
 from regard.methods.distill.parts import (
     SOFT,
@@ -45,7 +45,7 @@ from regard.methods.distill.parts import (
     answer_sums,
     distilled_kind,
     is_text_objective,
-    last,
+    last_rows,
     layer_counts,
     layer_sums,
     real_rows,
@@ -119,16 +119,16 @@ class Distill(Objective, Hooks):
     @classmethod
     def build(cls, corpus: Corpus, options: Any, *, learning: bool, **sizes: int) -> Objective:
         """Builds the objective. Validation needs only the inner objective, and no teacher."""
-        kind = cls if learning else inside
+        kind = cls if learning else inner_objective
         return kind(corpus, options, learning=learning, **sizes)
 
     def prepare(self) -> None:
         o = self.options
         sizes = {"length": self.length, "batch": self.batch, "seed": self.seed}
-        self.inner = inside(self.corpus, o, learning=self.learning, **sizes)
+        self.inner = inner_objective(self.corpus, o, learning=self.learning, **sizes)
         self.length, self.stretches = self.inner.length, self.inner.stretches
         self.recurrent = self.inner.recurrent  # type: ignore[misc]
-        self.chosen = chosen(o)
+        self.chosen = chosen_style(o)
         self.wanted = {part for part in PARTS if getattr(self.chosen, part)}
         self.layers = self.wanted & set(LAYERS)
         self.teacher = Teacher(o.teacher, self.inner, o.digest)
@@ -262,7 +262,7 @@ class Distill(Objective, Hooks):
             counts |= {f"{SOFT}{name}": count for name, count in soft.items()}
         rows = real_rows(self.inner, batch, self.teacher.pair)
         if "cosine" in self.wanted:
-            counts["cosine"] = float(last(rows).sum())
+            counts["cosine"] = float(last_rows(rows).sum())
         return counts | layer_counts(rows, self.layers)
 
     @torch.compiler.disable
@@ -270,13 +270,13 @@ class Distill(Objective, Hooks):
         """Runs the inner objective on both models and compares their outputs. It is not compiled,
         because the hooks that capture the layers would break the graph at every layer."""
         seen = Capture(model) if "hard" in self.wanted else UnscoredCapture(model)
-        own, theirs = divided(state, self.teacher.depth)
+        own, theirs = split_state(state, self.teacher.depth)
         with self.heard(model) as ours:
             plain_loss = self.inner.loss(seen, batch, own)
         teacher = UnscoredCapture(self.teacher.like(model))
         with torch.no_grad(), self.heard(teacher.model) as its:
             self.inner.loss(teacher, batch, theirs)
-        joined(state, own, theirs)
+        join_states(state, own, theirs)
         sums = dict(plain_loss.sums) if "hard" in self.wanted else {}
         rows = real_rows(self.inner, batch, self.teacher.pair)
         if "soft" in self.wanted:
@@ -291,7 +291,7 @@ class Distill(Objective, Hooks):
             )
             sums |= {f"{SOFT}{name}": value for name, value in softened.items()}
         if "cosine" in self.wanted:  # of the last hidden states (Sanh et al. 2019, 3)
-            attention_mask = last(rows)
+            attention_mask = last_rows(rows)
             sums["cosine"] = angles(
                 seen.hidden[-1][attention_mask], teacher.hidden[-1][attention_mask]
             ).sum()
@@ -303,13 +303,13 @@ class Distill(Objective, Hooks):
     def heard(self, model: Any) -> AbstractContextManager[dict[str, StackStates]]:
         if not self.layers:
             return nullcontext({})
-        return listening(plain(model), attention="attention" in self.layers)
+        return capture_layers(plain(model), attention="attention" in self.layers)
 
 
 # -- options
 
 
-def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Objective:
+def inner_objective(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Objective:
     """Builds the inner objective, the one that is distilled."""
     if not options.of:
         raise ConfigError(
@@ -328,7 +328,7 @@ def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Object
     return kind(corpus, inner, learning=learning, **sizes)
 
 
-def chosen(options: DistillObjectiveOptions) -> DistillStyle:
+def chosen_style(options: DistillObjectiveOptions) -> DistillStyle:
     """Returns the style, with the options that are set in place of its own numbers."""
     if options.style not in STYLES:
         raise UnknownName("style of distillation", options.style, STYLES)
@@ -357,7 +357,7 @@ def chosen(options: DistillObjectiveOptions) -> DistillStyle:
 # -- the recurrent state: the student's layers first, then the teacher's
 
 
-def divided(state: State | None, depth: int) -> tuple[State | None, State | None]:
+def split_state(state: State | None, depth: int) -> tuple[State | None, State | None]:
     """Divides a state into the states of the student and of the teacher."""
     if state is None:
         return None, None
@@ -372,7 +372,7 @@ def divided(state: State | None, depth: int) -> tuple[State | None, State | None
     )
 
 
-def joined(state: State | None, own: State | None, theirs: State | None) -> None:
+def join_states(state: State | None, own: State | None, theirs: State | None) -> None:
     """Joins the two states into one, which is saved in checkpoints like any other state."""
     if state is None or own is None or theirs is None:
         return

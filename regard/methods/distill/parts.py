@@ -102,7 +102,7 @@ def real_rows(objective: Objective, batch: Batch, pair: bool) -> dict[str, Tenso
     }
 
 
-def last(rows: dict[str, Tensor]) -> Tensor:
+def last_rows(rows: dict[str, Tensor]) -> Tensor:
     """Returns the rows of the last stack, whose hidden states the model returns."""
     return list(rows.values())[-1]
 
@@ -115,7 +115,7 @@ def answer_counts(objective: Objective, batch: Batch, *, every: bool, pair: bool
     label count as well, because the teacher has an answer for them."""
     counts = objective.counts(batch) | objective.answer_counts(batch)
     if every:
-        counts[objective.word_loss] = float(last(real_rows(objective, batch, pair)).sum())
+        counts[objective.word_loss] = float(last_rows(real_rows(objective, batch, pair)).sum())
     return counts
 
 
@@ -135,7 +135,7 @@ def answer_sums(
         for own, its in zip(student.words, teacher.words, strict=True)
     ]
     if every:
-        attention_mask = last(real_rows(objective, batch, pair))
+        attention_mask = last_rows(real_rows(objective, batch, pair))
         rows = [(student.hidden[-1][attention_mask], teacher.hidden[-1][attention_mask], None)]
     sums: dict[str, Tensor] = {}
     for own, its, shares in rows:
@@ -179,20 +179,22 @@ def layer_sums(
         own, its = ours[name], theirs[name]
         if "embedding" in wanted:
             first = squares(fit(own.hidden[0][attention_mask]), its.hidden[0][attention_mask])
-            sums[named(name, "embedding")] = first.sum()
+            sums[loss_name(name, "embedding")] = first.sum()
         if "hidden" in wanted:
             each = [
                 squares(fit(own.hidden[i][attention_mask]), its.hidden[to][attention_mask]).sum()
                 for i, to in enumerate(mapping[name], 1)
             ]
-            sums[named(name, "hidden")] = torch.stack(each).sum()
+            sums[loss_name(name, "hidden")] = torch.stack(each).sum()
         if "attention" in wanted:
             for part, mine, goal in (
                 ("attention", own.scores, its.scores),
                 ("cross", own.cross, its.cross),
             ):
                 if mine:
-                    sums[named(name, part)] = attended(mine, goal, mapping[name], attention_mask)
+                    sums[loss_name(name, part)] = attention_sum(
+                        mine, goal, mapping[name], attention_mask
+                    )
     return sums
 
 
@@ -203,15 +205,17 @@ def layer_counts(rows: dict[str, Tensor], wanted: set[str]) -> dict[str, float]:
     for name, attention_mask in rows.items():
         parts: list[str] = [part for part in ("embedding", "hidden", "attention") if part in wanted]
         parts += ["cross"] * (name == "decoder" and "attention" in wanted)
-        counts |= dict.fromkeys((named(name, part) for part in parts), float(attention_mask.sum()))
+        counts |= dict.fromkeys(
+            (loss_name(name, part) for part in parts), float(attention_mask.sum())
+        )
     return counts
 
 
-def named(stack: str, part: str) -> str:
+def loss_name(stack: str, part: str) -> str:
     return f"{stack}_{part}" if stack else part
 
 
-def attended(
+def attention_sum(
     ours: list[AttentionScores],
     theirs: list[AttentionScores],
     mapping: list[int],

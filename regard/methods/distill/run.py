@@ -117,13 +117,13 @@ def distill(
     check_place(out, False, ProcessGroup(), BEFOREHAND)
     if file.is_file():
         raise ConfigError(f"{out} exists already; resume it with --resume, or choose another --out")
-    with begun(out):
+    with remove_on_error(out):
         write_plan(file, plan, recipe)
         return DistillRun(plan, display).go(recipe, out)
 
 
 @contextmanager
-def begun(out: Path) -> Iterator[None]:
+def remove_on_error(out: Path) -> Iterator[None]:
     """Removes the new directory if an error is raised before anything was learned or written, so
     that the corrected command can be given again."""
     there, first = out.exists(), out / FIRST
@@ -276,20 +276,20 @@ class DistillRun:
         whole = {"name": "distill"} | table | recipe.objective | {"options": inside}
         recipe = replaced(recipe, objective=whole)
         if whole["style"] == "distilbert" and of_text:
-            return [filled(recipe, DISTILBERT)]
+            return [fill_open(recipe, DISTILBERT)]
         if whole["style"] != TINY:
             return [recipe]
         if of_text:  # general distillation learns the layers alone (Jiao et al. 2020, 3.2)
-            return [filled(recipe, TINY_LAYERS)]
+            return [fill_open(recipe, TINY_LAYERS)]
         # The logits are not learned yet, so their score must not end the stage or choose its model.
         layers = replaced(
-            filled(recipe, TINY_LAYERS),
+            fill_open(recipe, TINY_LAYERS),
             objective=without(whole, OF_ANSWERS),
             validation={"every": NEVER, "patience": None},
             budget=Budget(epochs=EPOCHS) if recipe.budget == Budget() else recipe.budget,
         )
         answers = without(whole, OF_LAYERS) | {"style": "tinybert-answers"}
-        return [layers, filled(replaced(recipe, objective=answers), TINY_ANSWERS)]
+        return [layers, fill_open(replaced(recipe, objective=answers), TINY_ANSWERS)]
 
     def trimmed(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
         from regard.methods.prune.vocabulary import trim
@@ -354,7 +354,7 @@ def without(table: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in table.items() if name not in names}
 
 
-def filled(recipe: Recipe, table: Settings) -> Recipe:
+def fill_open(recipe: Recipe, table: Settings) -> Recipe:
     """Returns the recipe with the table's values in the fields that it leaves open."""
     return replaced(
         recipe,

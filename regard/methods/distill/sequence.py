@@ -55,7 +55,7 @@ def teach_pairs(
     room_of(teacher, int(np.diff(np.asarray(corpus.sentences))[::2].max(initial=0)))  # the longest
     notes = out.with_name(f"{out.name}.jsonl")
     train = sorted([*data.glob("train-*"), *data.glob("train.*")])  # tokens, ends of sources
-    done = begun(notes, {
+    done = count_finished(notes, {
         "data": str(data), "split": digest_of(train), "teacher": str(teacher.path),
         "weights": weights_digest([str(teacher.path)]), "beams": beams, "alpha": alpha,
     })  # fmt: skip
@@ -111,7 +111,7 @@ def room_of(teacher: Checkpoint, length: int) -> int:
     return room if context is None else min(room, context - length)
 
 
-def begun(notes: Path, settings: dict[str, Any]) -> int:
+def count_finished(notes: Path, settings: dict[str, Any]) -> int:
     """Returns how many targets are written already; an unfinished last line is cut off."""
     if not notes.is_file():
         notes.parent.mkdir(parents=True, exist_ok=True)

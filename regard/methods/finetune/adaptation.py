@@ -31,13 +31,13 @@ PIECES = 4  # samples that a short text is divided into, at least
 WARMUP = 0.1  # of the steps
 
 
-def adapted(recipe: Recipe, out: Path, stages: FinetuneOptions, display: str) -> Facts:
+def adapt(recipe: Recipe, out: Path, stages: FinetuneOptions, display: str) -> Facts:
     """Writes RUN/text and RUN/adapted, the model that was pre-trained further on it; returns the
     content of that run's run.json."""
     check_tokenizer(recipe.model)
     if not (out / TEXT / MARKER).is_file():
         write_text(recipe, out, stages)
-    own, model = adapting(recipe, out, stages), Path(recipe.model)
+    own, model = adaptation_recipe(recipe, out, stages), Path(recipe.model)
     start = model_facts(model)
     if FAMILIES[start.family].model.fills == "masked" and "masked" not in start.heads:
         watch(display).note(
@@ -83,7 +83,7 @@ def write_text(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
     prepare(PreparePlan((str(file),), out / TEXT, reading, tokenizer=tokenizer, shares=shares))
 
 
-def adapting(recipe: Recipe, out: Path, stages: FinetuneOptions) -> Recipe:
+def adaptation_recipe(recipe: Recipe, out: Path, stages: FinetuneOptions) -> Recipe:
     """Builds the recipe of the adaptation. Learning rate and schedule are those of fine-tuning,
     because the pre-trained weights should change little, and because in Noam's schedule a rate is
     only a factor. Texts of a task are too short for BERT's sentence pairs, so BERT learns masked

@@ -18,7 +18,7 @@ from regard.training.recipe import Recipe, replaced
 SUMMARY = "folds.json"
 
 
-def crossed(recipe: Recipe, out: Path, folds: int, learn: Learn, display: str) -> Facts:
+def cross_validate(recipe: Recipe, out: Path, folds: int, learn: Learn, display: str) -> Facts:
     """Writes RUN/fold-1, RUN/fold-2, … and RUN/folds.json with the mean and the standard deviation
     of each metric.
 

@@ -127,13 +127,13 @@ class FinetuneRun:
         self.steps = steps  # a larger budget for a resumed run; None: its own budget
 
     def go(self, recipe: Recipe, out: Path) -> Facts:
-        from regard.methods.finetune.folds import crossed
+        from regard.methods.finetune.folds import cross_validate
 
         try:
             if not self.stages.folds:
                 return self.single(recipe, out, (out / RECIPE).is_file())
             with RunLock(out):
-                return crossed(recipe, out, self.stages.folds, self.single, self.display)
+                return cross_validate(recipe, out, self.stages.folds, self.single, self.display)
         except StageInterrupted as stopped:
             watch(self.display).stop(f"stopped; resume with: regard finetune --resume {out}")
             return stopped.facts
@@ -141,14 +141,14 @@ class FinetuneRun:
     def single(self, recipe: Recipe, out: Path, go_on: bool) -> Facts:
         """Trains one model with all its stages. The returned facts include the results of the
         stages."""
-        from regard.methods.finetune.adaptation import ADAPTED, adapted
+        from regard.methods.finetune.adaptation import ADAPTED, adapt
         from regard.methods.finetune.pseudo_labels import SUMMARY, SURE, labeled_by_a_first
 
         stages, extra = self.stages, Facts()
         if not go_on and (stages.adapt or stages.confidence):
             with RunLock(out):  # the run itself takes the lock again
                 if stages.adapt:
-                    adapted(recipe, out, stages, self.display)
+                    adapt(recipe, out, stages, self.display)
                     recipe = replaced(recipe, model=str(out / ADAPTED))
                 if stages.confidence:
                     labels = labeled_by_a_first(recipe, out, stages, self.plain, self.display)

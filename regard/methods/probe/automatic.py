@@ -35,7 +35,7 @@ from regard.data.sentences import SentenceSplitter
 from regard.data.sources import SourceOptions, documents, find
 from regard.data.words import is_unspaced, words_of
 from regard.methods.probe.plan import LIMIT
-from regard.methods.probe.tasks import ProbeItem, ProbeTask, settled
+from regard.methods.probe.tasks import ProbeItem, ProbeTask, with_classes
 
 SHORTEST, LONGEST = 4, 64  # words of a sentence
 FREQUENT = 20  # classes of `previous-word`
@@ -55,7 +55,7 @@ def joined(words: Sequence[str]) -> str:
     return text
 
 
-def classed(number: int, *last: int) -> str:
+def class_of_number(number: int, *last: int) -> str:
     """Returns the class of a number: up to the first of `last`, up to the second, …, or above the
     last."""
     low = 1
@@ -93,11 +93,11 @@ def punctuation_next(words: Sequence[str]) -> Asked:
 
 
 def word_length(words: Sequence[str]) -> Asked:
-    return tuple(classed(len(word), 3, 6, 9) if word.isalpha() else None for word in words)
+    return tuple(class_of_number(len(word), 3, 6, 9) if word.isalpha() else None for word in words)
 
 
 def position(words: Sequence[str]) -> Asked:
-    return tuple(classed(place, 1, 2, 4, 8, 16) for place in range(1, len(words) + 1))
+    return tuple(class_of_number(place, 1, 2, 4, 8, 16) for place in range(1, len(words) + 1))
 
 
 BY_WORD: dict[str, Callable[[Sequence[str]], Asked]] = {
@@ -198,7 +198,7 @@ def automatic(
     elif name == "previous-word":
         shape, items = "words", previous_word(sentences)
     elif name == "sentence-length":
-        lengths = [classed(len(each.words), 8, 16, 24, 32) for each in sentences]
+        lengths = [class_of_number(len(each.words), 8, 16, 24, 32) for each in sentences]
         items = [
             ProbeItem((e.text,), (length,)) for e, length in zip(sentences, lengths, strict=True)
         ]
@@ -216,7 +216,7 @@ def automatic(
     known = {label for item in parts["train"] for label in item.known}
     for part in held_out.values():
         parts[part] = [item for item in parts[part] if known.issuperset(item.known)]
-    return settled(ProbeTask(f"auto:{name}", shape, parts))
+    return with_classes(ProbeTask(f"auto:{name}", shape, parts))
 
 
 def previous_word(sentences: Sequence[ProbeSentence]) -> list[ProbeItem]:

@@ -103,7 +103,7 @@ class ProbeQuestion:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def shown(parts: Sequence[int], tested: str) -> dict[str, int]:
+def part_sizes(parts: Sequence[int], tested: str) -> dict[str, int]:
     """Returns the sizes of the parts. If the validation data are also the test data, there is no
     third part."""
     return dict(zip(PARTS if tested == "test" else PARTS[:2], parts, strict=False))
@@ -117,7 +117,7 @@ class LabelQuestion(ProbeQuestion):
     def __init__(self, task: ProbeTask, plan: ProbePlan) -> None:
         self.task, self.name, self.notes = task, task.name, list(task.notes)
         self.kind = kind_of(plan.kind, plan.hidden_size, plan.dropout)
-        self.pace = replace(ProbeSchedule(decay=plan.weight_decay), **most(plan))
+        self.pace = replace(ProbeSchedule(decay=plan.weight_decay), **epochs_option(plan))
         if plan.control and task.shape != "words":
             raise ConfigError(
                 f"--control gives each word type its own label, but {task.name} labels "
@@ -139,7 +139,7 @@ class LabelQuestion(ProbeQuestion):
         return {
             "of": self.task.shape,
             "classes": self.task.classes,
-            "units": shown(sizes, self.task.tested),
+            "units": part_sizes(sizes, self.task.tested),
             "tested_on": self.task.tested,
             "baselines": {"task": {"accuracy": {"majority": self.labels.majority}}},
         }
@@ -168,7 +168,7 @@ class TreeQuestion(ProbeQuestion):
             needed(library, "trees are measured", "tasks")
         self.name, self.notes = "structure", list[str]()
         self.rank, self.trees, self.tested = rank_of(plan.kind), *trees_of(plan, self.notes)
-        self.pace = replace(PACE, decay=plan.weight_decay, **most(plan))
+        self.pace = replace(PACE, decay=plan.weight_decay, **epochs_option(plan))
         self.whats = ["distance", "depth", "head", *["head control"] * plan.control]
         self.control_of = {"head": "head control"} if plan.control else {}
 
@@ -182,7 +182,7 @@ class TreeQuestion(ProbeQuestion):
                  for items in (own.train, own.dev, own.test)]  # fmt: skip
         return {
             "of": "trees",
-            "units": shown([*map(len, parts)], self.tested),
+            "units": part_sizes([*map(len, parts)], self.tested),
             "tested_on": self.tested,
             "baselines": baselines(parts[0], parts[2]),
         }
@@ -202,7 +202,7 @@ class TreeQuestion(ProbeQuestion):
         )  # fmt: skip
 
 
-def most(plan: ProbePlan) -> dict[str, int]:
+def epochs_option(plan: ProbePlan) -> dict[str, int]:
     """Returns the number of epochs, if the plan sets one."""
     return {"epochs": plan.epochs} if plan.epochs else {}
 

@@ -145,7 +145,7 @@ def task_of_files(
     if len(shapes) != 1:
         raise InputError(f"{data}, --valid and --test hold examples of different kinds "
                          f"({', '.join(sorted(shapes))}); give files of one kind")  # fmt: skip
-    return settled(ProbeTask(Path(data).name, shapes.pop(), parts, notes, tested=tested))
+    return with_classes(ProbeTask(Path(data).name, shapes.pop(), parts, notes, tested=tested))
 
 
 def in_parts(
@@ -165,7 +165,7 @@ def in_parts(
     files = zip(PARTS, (data, valid, test), strict=True)
     rows = {part: read(name, part) for part, name in files if name}
     if not valid:
-        return divided(rows["train"], data, example_of), "test"
+        return split_rows(rows["train"], data, example_of), "test"
     if not test:
         notes.append(SAME)
     return rows, "test" if test else "dev"
@@ -201,7 +201,7 @@ def examples(name: str, reading: ProbeFileOptions, notes: list[str], part: str) 
                 f"{example.place}: there is no label; a probe needs one for each example"
             )
     if part == "train":
-        several({label for e in rows for label in item_of(e).known}, Path(name).name)
+        check_several({label for e in rows for label in item_of(e).known}, Path(name).name)
     return rows
 
 
@@ -233,7 +233,7 @@ def item_of(example: Any) -> ProbeItem:
     return ProbeItem(texts, (str(example.label),))
 
 
-def divided(
+def split_rows(
     rows: Sequence[Any], name: str, example_of: Callable[[Any], Any]
 ) -> dict[str, list[Any]]:
     """Divides the rows of one file into three parts. A row with a label that training would not see
@@ -264,14 +264,14 @@ def divided(
 # -- refusals
 
 
-def several(labels: Collection[str], name: str) -> None:
+def check_several(labels: Collection[str], name: str) -> None:
     if len(labels) == 1:
         (only,) = labels
         raise InputError(f"{name}: every label to learn from is {only!r}; a probe needs at least 2 "
                          "classes")  # fmt: skip
 
 
-def settled(task: ProbeTask) -> ProbeTask:
+def with_classes(task: ProbeTask) -> ProbeTask:
     """Returns the task with its classes, which are those of the training part. Raises InputError if
     no probe can learn or test it."""
     counts = task.counts
@@ -279,7 +279,7 @@ def settled(task: ProbeTask) -> ProbeTask:
         if not counts[part]:
             what = {"train": "to learn from", "dev": "to validate with"}.get(part, "to test with")
             raise InputError(f"{task.name}: there is no data {what}; give more data or other files")
-    several(counts["train"], task.name)
+    check_several(counts["train"], task.name)
     task.classes = sorted(counts["train"])
     for part in ("dev", task.tested):
         unseen = [label for label in counts[part] if label not in counts["train"]]

@@ -45,9 +45,9 @@ def gated(model: nn.Module, heads: Gate, units: Gate) -> Iterator[None]:
     hooks = []
     try:
         for name, part in parts:
-            part.kernel = behind(name, part.kernel, heads)
+            part.kernel = gated_kernel(name, part.kernel, heads)
         for name, network in networks_of(model).items():
-            hook = partial(before, name, units)
+            hook = partial(gate_inputs, name, units)
             hooks.append(network.narrow.register_forward_pre_hook(hook))
         yield
     finally:
@@ -57,7 +57,7 @@ def gated(model: nn.Module, heads: Gate, units: Gate) -> Iterator[None]:
             handle.remove()
 
 
-def behind(name: str, inner: Kernel, gate: Gate) -> Kernel:
+def gated_kernel(name: str, inner: Kernel, gate: Gate) -> Kernel:
     def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         y = inner(pattern, q, k, v, how)  # [B, H, Q, D]
         return y * gate(name, y)[..., None, None]
@@ -65,7 +65,7 @@ def behind(name: str, inner: Kernel, gate: Gate) -> Kernel:
     return kernel
 
 
-def before(name: str, gate: Gate, module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+def gate_inputs(name: str, gate: Gate, module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     """Multiplies the activations [B, T, units] in front of the second linear layer with the
     gate."""
     return inputs[0] * gate(name, inputs[0])[:, None]
@@ -146,14 +146,16 @@ def losses(
 
     plan = Plan(limit=limit or 0, **testing)
     if examples_asked(loaded, data, plan):
-        yield labeled(loaded, data, plan, samples)
+        yield labeled_losses(loaded, data, plan, samples)
         return
     with corpus_for(loaded, data, plan) as corpus:
         objective = objective_for(loaded, limited(corpus, limit or 0), plan)
-        yield read(loaded.model, objective, samples)
+        yield text_losses(loaded.model, objective, samples)
 
 
-def labeled(loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int) -> Iterator[Run]:
+def labeled_losses(
+    loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int
+) -> Iterator[Run]:
     from regard.evaluation.predict import Predictor
     from regard.evaluation.predictors import predictor_for
     from regard.evaluation.test import examples_of
@@ -163,7 +165,7 @@ def labeled(loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int) ->
     examples, _ = examples_of(data, predictor, plan)
     examples = examples[:samples] if samples else examples
     if not isinstance(predictor, Predictor):
-        yield from written(loaded.model, predictor, examples)
+        yield from generation_losses(loaded.model, predictor, examples)
         return
     objective: Any = predictor.encode(examples)
     model = objective.opened(loaded.model, loaded.path)
@@ -171,10 +173,10 @@ def labeled(loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int) ->
     like = next(model.parameters())
     for places in by_tokens(objective.rows.sizes):
         batch = objective.collate([objective.sample(0, place) for place in places])
-        yield partial(total, objective, model, moved(batch, like.device, like.dtype), None)
+        yield partial(weighted_loss, objective, model, moved(batch, like.device, like.dtype), None)
 
 
-def written(model: Any, predictor: Any, examples: Sequence[Any]) -> Iterator[Run]:
+def generation_losses(model: Any, predictor: Any, examples: Sequence[Any]) -> Iterator[Run]:
     """Yields, for a model that writes its answers as text, the surprisal of the correct answers."""
     from regard.tasks.inference import by_tokens
 
@@ -212,7 +214,7 @@ def surprise(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> Tensor
     return y
 
 
-def read(model: Any, objective: Objective, samples: int) -> Iterator[Run]:
+def text_losses(model: Any, objective: Objective, samples: int) -> Iterator[Run]:
     from regard.training.parallel import ProcessGroup
     from regard.training.train_module import steps
 
@@ -220,10 +222,10 @@ def read(model: Any, objective: Objective, samples: int) -> Iterator[Run]:
     for first, places, _ in steps(objective, ProcessGroup(), samples):
         state = objective.begin(model, len(places)) if first else state
         batch = objective.collate([objective.get(place) for place in places])
-        yield partial(total, objective, model, moved(batch, like.device, like.dtype), state)
+        yield partial(weighted_loss, objective, model, moved(batch, like.device, like.dtype), state)
 
 
-def total(objective: Objective, model: Any, batch: Batch, state: State | None) -> Tensor:
+def weighted_loss(objective: Objective, model: Any, batch: Batch, state: State | None) -> Tensor:
     sums = objective.loss(model, batch, state).sums
     weighted = [objective.weights.get(name, 1.0) * value for name, value in sums.items()]
     return torch.stack([value.reshape(()) for value in weighted]).sum()

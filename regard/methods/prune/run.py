@@ -44,9 +44,9 @@ def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) 
     check_out(out)
     before, after = load(run), load(run)
     check(run, after.model, plan)
-    # Counted here because `scored` adds a tagger's CRF, which is saved apart.
+    # Counted here because `importance_scores` adds a tagger's CRF, which is saved apart.
     count = before.model.parameter_count()
-    heads, units = scored(before, plan, watch)
+    heads, units = importance_scores(before, plan, watch)
     removed = chosen_heads(after.model, heads, plan)
     staying = chosen_units(units, plan.hidden) if plan.hidden else {}
     remove(after.model, removed, staying)
@@ -63,7 +63,7 @@ def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) 
     }  # fmt: skip
     if plan.data and (plan.heads or (plan.hidden and plan.method == "gradient")):
         report["notes"].append("importance and score were measured on the same data")
-    files = {REPORT: ""} | ({PICTURE: picture(before.model, heads)} if heads else {})
+    files = {REPORT: ""} | ({PICTURE: importance_map(before.model, heads)} if heads else {})
     speed = bool(plan.heads or plan.listed or plan.hidden)  # zeros change no speed
     return write_measured(run, before, after, out, plan, report, files, watch, speed=speed)
 
@@ -93,7 +93,7 @@ def check(run: str, model: nn.Module, plan: Plan) -> None:
     listed_heads(model, plan.listed)
 
 
-def scored(loaded: Checkpoint, plan: Plan, watch: Watch) -> tuple[Scores, Scores]:
+def importance_scores(loaded: Checkpoint, plan: Plan, watch: Watch) -> tuple[Scores, Scores]:
     """Returns the importance of each head and of each feed-forward unit, as far as the plan needs
     them."""
     units = magnitudes(loaded.model) if plan.hidden and plan.method == "magnitude" else {}
@@ -270,7 +270,7 @@ def zero_smallest(model: nn.Module, share: float, scope: str) -> dict[str, Any]:
 # -- the report
 
 
-def picture(model: nn.Module, scores: Scores) -> str:
+def importance_map(model: nn.Module, scores: Scores) -> str:
     """Draws a heat map with one row for each attention; the cell of a head that it does not have is
     empty."""
     numbers = {name: remaining(parts[0]) for name, parts in sites(model).items()}

@@ -45,7 +45,7 @@ def trim(loaded: Checkpoint, texts: Iterable[str], size: int, out: Path) -> dict
             f"the tokenizer of {loaded.path} is a {table['model'].get('type')}; only a WordPiece "
             "or WordLevel tokenizer can be made smaller"
         )
-    ids = chosen(table, counted(fast, texts), min(size, model.config.vocab_size))
+    ids = ids_to_keep(table, token_counts(fast, texts), min(size, model.config.vocab_size))
     config = model.config
     shape = config.replace(vocab_size=len(ids), pad_id=ids.index(config.pad_id))
     smaller = type(model)(shape, heads_in(model))
@@ -62,7 +62,7 @@ def trim(loaded: Checkpoint, texts: Iterable[str], size: int, out: Path) -> dict
     return {"words": [config.vocab_size, len(ids)], "parameters": [before, after]}
 
 
-def counted(fast: Fast, texts: Iterable[str]) -> Counter[int]:
+def token_counts(fast: Fast, texts: Iterable[str]) -> Counter[int]:
     """Counts how often each id occurs in the texts."""
     counts: Counter[int] = Counter()
     source = iter(texts)
@@ -72,7 +72,7 @@ def counted(fast: Fast, texts: Iterable[str]) -> Counter[int]:
     return counts
 
 
-def chosen(table: dict[str, Any], used: Counter[int], size: int) -> list[int]:
+def ids_to_keep(table: dict[str, Any], used: Counter[int], size: int) -> list[int]:
     """Returns the ids that stay, in ascending order. Special tokens and single characters come
     first, then the tokens that the texts use most, then the first of the other tokens."""
     words: dict[str, int] = table["model"]["vocab"]

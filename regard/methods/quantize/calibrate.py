@@ -71,7 +71,7 @@ def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) 
     from regard.methods.probe.reader import StateReader
     from regard.training.train_module import evaluating
 
-    distinct = apart(layers)
+    distinct = distinct_linears(layers)
     if not distinct:
         raise ConfigError(
             f"this {type(loaded.model).__name__} has no linear layer to calibrate: only its "
@@ -92,7 +92,7 @@ def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) 
         )
     for name, mean in means.items():
         weight = distinct[name].weight
-        rows, before, after = cut(weight.detach(), mean.to(weight.device))
+        rows, before, after = clip_rows(weight.detach(), mean.to(weight.device))
         total += float((weight.detach().double().square() @ mean).sum())
         plain, fitted = plain + before, fitted + after
         weight.data.copy_(rows)
@@ -103,7 +103,7 @@ def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) 
     }  # fmt: skip
 
 
-def apart(layers: dict[str, Any]) -> dict[str, nn.Linear]:
+def distinct_linears(layers: dict[str, Any]) -> dict[str, nn.Linear]:
     """Returns the linear layers, each once, under the first of its names. One layer may stand in
     two places (the output projection of a Longformer's two attentions), and its rows must be
     clipped only once."""
@@ -114,7 +114,7 @@ def apart(layers: dict[str, Any]) -> dict[str, nn.Linear]:
     return dict(distinct.values())
 
 
-def cut(weight: Tensor, mean: Tensor) -> tuple[Tensor, float, float]:
+def clip_rows(weight: Tensor, mean: Tensor) -> tuple[Tensor, float, float]:
     """Returns the rows, each clipped at the share that suits it best, and the squared error of all
     rows without and with clipping."""
     largest = weight.abs().amax(-1, keepdim=True)
