@@ -1,1 +1,1 @@
-"""Putting models side by side: comparisons, claims, the look page, drawings."""
+"""Tools that put models side by side: comparisons, claims, the look page, drawings."""

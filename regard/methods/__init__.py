@@ -1,1 +1,2 @@
-"""Work on models that have learned: fine-tuning, making them small, asking what they know."""
+"""Methods for trained models: fine-tuning, distillation, preference tuning, quantization, pruning,
+augmentation by models, and probing."""

@@ -1,6 +1,5 @@
-"""One run of any kind: the data that a recipe learns from, and what methods put around a run:
-runs inside of it, the file to resume it with, and what they read of model directories.
-"""
+"""Training runs of every kind: the data that a recipe learns from, and what the methods add around
+a run: runs inside a run, the file that resumes it, and facts about model directories."""
 
 from __future__ import annotations
 
@@ -33,18 +32,18 @@ from regard.training.run import FACTS, RECIPE, pick_device, train
 Facts = dict[str, Any]
 Learn = Callable[[Recipe, Path, bool], Facts]  # (recipe, directory, resume?)
 
-OBJECTIVES = {  # name: (module, class), beside those of text and of tasks
+OBJECTIVES = {  # name: (module, class), besides the objectives of text and of tasks
     "distill": ("methods.distill.objective", "Distill"),
     "prefer": ("methods.preference.dpo", "Prefer"),
     "reinforce": ("methods.preference.grpo", "Reinforce"),
 }
-# What methods make in a run's directory before it begins: other runs and what they learn from.
+# The files that methods write into a run's directory before it begins: other runs and their data.
 BEFOREHAND = frozenset({
     "data", "task.json", "finetune.json", "text", "text.jsonl", "adapted", "first", "pseudo.json",
     "pseudo.jsonl",
 })  # fmt: skip
-DISTILLED = Path("first", "distill.json")  # of a run: it is a distillation
-SECONDS = 0.6  # of a step that is rehearsed, where only a clock will tell how many there are
+DISTILLED = Path("first", "distill.json")  # a run with this file is a distillation
+SECONDS = 0.6  # the assumed time of a step in a rehearsal, where the budget is in minutes
 
 
 class AnyText(TextData):
@@ -72,7 +71,8 @@ class AnyExamples(LabeledData):
 
 
 def command(verb: str, out: Path) -> str:
-    """The command that resumes a run; of a stage of a distillation, the whole distillation."""
+    """Returns the command that resumes a run. For a stage of a distillation, that is the command
+    that resumes the whole distillation."""
     for directory in (out, out.parent.parent):
         if (directory / DISTILLED).is_file():
             return f"distill --resume {directory}"
@@ -80,7 +80,7 @@ def command(verb: str, out: Path) -> str:
 
 
 def data_for(recipe: Recipe) -> TextData:
-    """What a recipe learns from: prepared text, or labeled examples of a task."""
+    """Returns the data that a recipe learns from: prepared text, or labeled examples of a task."""
     task = recipe.examples.task
     writes = bool(task) and FAMILIES[family(recipe)].writes_tasks
     aligned = task is not None and not find_task(task).finetuned
@@ -96,21 +96,20 @@ def data_for(recipe: Recipe) -> TextData:
 def run(
     recipe: Recipe, out: Path, *, resume: bool = False, display: str = "auto"
 ) -> dict[str, Any]:
-    """Trains by a recipe of any kind; returns what run.json says."""
+    """Trains by a recipe of any kind and returns the content of run.json."""
     file = Path(out) / RECIPE
     known = recipes.make(recipes.read(file)) if resume and file.is_file() else recipe
     return train(recipe, out, data=data_for(known), resume=resume, display=display)
 
 
 def runner(display: str) -> Learn:
-    """`run` as a part of a longer run calls it."""
+    """Returns `run` as a `Learn` function, for a run that is a part of a longer run."""
     return lambda recipe, out, go_on: run(recipe, out, resume=go_on, display=display)
 
 
 def rehearse(recipe: Recipe) -> None:
-    """Refuses what the run of a recipe would refuse before its first step, so that nothing
-    expensive is done before it. The model directory exists; only its shape is read.
-    """
+    """Raises the errors that the run of a recipe would raise before its first step, so that they
+    come before any expensive work. The model directory must exist; only its shape is read."""
     data, device = data_for(recipe), pick_device(recipe.engine.device)
     built, ghost, batches, _, paper = foresee(
         recipe, ProcessGroup(), device, lambda note: None, data=data
@@ -124,18 +123,19 @@ def rehearse(recipe: Recipe) -> None:
     schedule_for(with_steps(config, paper, facts, seconds=SECONDS), ghost)
 
 
-# -- runs inside of a run
+# -- runs inside a run
 
 
 class StageInterrupted(Exception):
-    """A run inside of another was interrupted; what follows it has to wait."""
+    """A run inside another run was interrupted, so the stages after it cannot start."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
 
 
 def part(recipe: Recipe, out: Path, learn: Learn) -> Facts:
-    """A run inside of another: it is begun, resumed, or only read if it has ended."""
+    """Starts or resumes a run inside another run; if it has ended already, only reads its
+    run.json."""
     facts = ended(out)
     if facts is None:
         facts = learn(recipe, out, (out / RECIPE).is_file())
@@ -145,7 +145,7 @@ def part(recipe: Recipe, out: Path, learn: Learn) -> Facts:
 
 
 def ended(out: Path) -> Facts | None:
-    """run.json of a run that has ended by itself."""
+    """Returns the content of run.json if the run ended by itself, else None."""
     facts = read_json(out / FACTS) or {}
     return facts if facts.get("outcome", "interrupted") != "interrupted" else None
 
@@ -155,13 +155,13 @@ def check_one_process(why: str) -> None:
         raise ConfigError(why)
 
 
-# -- the options of a run that has several parts, in a file to resume with
+# -- the file with the options of a run of several parts, to resume it with
 
 
 class BegunRun(NamedTuple):
     options: Any
     recipe: Recipe
-    table: dict[str, Any]  # all that the file holds
+    table: dict[str, Any]  # the whole content of the file
 
 
 def write_plan(file: Path, options: Any, recipe: Recipe | None = None, **facts: Any) -> None:
@@ -170,7 +170,8 @@ def write_plan(file: Path, options: Any, recipe: Recipe | None = None, **facts: 
 
 
 def read_plan(file: Path, kind: type[Any], missing: str) -> BegunRun:
-    """What `write_plan` wrote; `missing` says what there is not if the file does not exist."""
+    """Reads what `write_plan` wrote. If the file does not exist, `missing` ends the error
+    message."""
     table = read_json(file, error=FormatError, advice="restore it, or begin anew")
     if table is None:
         raise ConfigError(f"{file} does not exist; {missing}")
@@ -192,7 +193,8 @@ class ModelDescription(NamedTuple):
 
 
 def model_facts(directory: Path) -> ModelDescription:
-    """What config.json says of a model."""
+    """Reads the family, the config, the heads and the extensions of a model from its
+    config.json."""
     source = read_config(directory)
     form = format_of(source["model_type"])
     config = configure(form, source)
@@ -200,7 +202,7 @@ def model_facts(directory: Path) -> ModelDescription:
 
 
 def digest_of(files: Iterable[Path]) -> str:
-    """A digest of the content of files."""
+    """Returns one digest of the content of all these files."""
     digest = hashlib.blake2b(digest_size=16)
     for path in files:
         with path.open("rb") as file:

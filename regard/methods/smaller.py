@@ -1,6 +1,5 @@
-"""A model that was made smaller, written as a directory: its size, its speed and its score before
-and after.
-"""
+"""Writes a model that was made smaller as a model directory, with its size, its speed and its score
+before and after."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from regard.formats.directory import Checkpoint, load
 from regard.methods.options import MeasureOptions
 from regard.training.run import RECIPE
 
-PROMPT, NEW = 8, 64  # tokens of a text that is continued, and new ones
-SENTENCES, LENGTH = 16, 64  # read at once by a model that only reads, and tokens of each
+PROMPT, NEW = 8, 64  # tokens of the prompt, and new tokens, for a model that generates
+SENTENCES, LENGTH = 16, 64  # rows of a batch and tokens of a row, for a model that only reads
 
 Watch = Callable[[str], None]
 
@@ -31,7 +30,7 @@ Watch = Callable[[str], None]
 def check_out(out: Path) -> None:
     check_place(out)
     if out.exists() and any(out.iterdir()):
-        raise StorageError(f"{out} is not empty, and nothing is overwritten; give --out another")
+        raise StorageError(f"{out} is not empty, and nothing is overwritten; choose another --out")
 
 
 def write_measured(
@@ -41,20 +40,19 @@ def write_measured(
     out: Path,
     plan: MeasureOptions,
     report: dict[str, Any],
-    files: dict[str, str],  # the name of the report's file, and of others with their text
+    files: dict[str, str],  # the name of the report's file first; then other names and their texts
     watch: Watch,
     *,
     speed: bool = True,
 ) -> dict[str, Any]:
-    """Writes the smaller model to `out` with the report in the first of the files; returns the
-    report with what was measured.
-    """
+    """Writes the smaller model to `out` and the report to the first of `files`. Returns the report,
+    with the measurements added."""
     parent = out.absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent, prefix=f".{out.name}-") as work:
         model = Path(work, "model")
         after.save(model)
-        recipe = (after.path or model) / RECIPE  # it says how the model reads a text
+        recipe = (after.path or model) / RECIPE  # the recipe says how the model reads a text
         if recipe.is_file():
             shutil.copyfile(recipe, model / RECIPE)
         directories = {"before": before.path or Path(run), "after": model}
@@ -77,7 +75,8 @@ def write_measured(
 
 
 def speeds(before: Checkpoint, after: Checkpoint, repeats: int) -> dict[str, Any]:
-    """Both in turn, so that what disturbs the machine disturbs both; the medians."""
+    """Returns the median speed of both models. They run in turn, so that a disturbance of the
+    machine slows both."""
     unit, amount, steps = "", 0, []
     times: tuple[list[float], list[float]] = ([], [])
     for loaded in (before, after):
@@ -96,7 +95,8 @@ def speeds(before: Checkpoint, after: Checkpoint, repeats: int) -> dict[str, Any
 
 
 def task_for(loaded: Checkpoint) -> tuple[str, int, Callable[[], Any]]:
-    """What is measured: its unit, how much of it a step does, and the step."""
+    """Returns what the speed is measured by: the unit, how many units one step does, and the
+    step."""
     from regard.decoding import generate
     from regard.decoding.decode_state import reader_for
 
@@ -104,8 +104,8 @@ def task_for(loaded: Checkpoint) -> tuple[str, int, Callable[[], Any]]:
     context = getattr(config, "context", None) or PROMPT + NEW
     try:
         reader_for(loaded.model)
-    except InputError:  # it only reads
-        length = max(1, min(LENGTH, context - 2))  # some begin to count their positions at 2
+    except InputError:  # the model cannot generate
+        length = max(1, min(LENGTH, context - 2))  # the positions of some models start at 2
         tokens = torch.from_numpy(dice.integers(config.vocab_size, size=(SENTENCES, length)))
 
         def read() -> None:
@@ -123,7 +123,7 @@ def task_for(loaded: Checkpoint) -> tuple[str, int, Callable[[], Any]]:
 
 
 def scores(run: str, model: Path, work: Path, plan: MeasureOptions, watch: Watch) -> dict[str, Any]:
-    """The main figure of a test of each, on the same data."""
+    """Evaluates both models on the same data and returns the main metric of each."""
     from regard.evaluation.test import Plan as Testing
     from regard.evaluation.test import examine
 
@@ -141,7 +141,8 @@ def scores(run: str, model: Path, work: Path, plan: MeasureOptions, watch: Watch
 
 
 def share_kept(before: float, after: float, falling: bool) -> float | None:
-    """What is left of a score; None where that has no meaning, as for shares of nothing."""
+    """Returns the share of the score that is left. It is None where a share has no meaning: where
+    the score before is 0 or below, or a metric for which lower is better has fallen to 0."""
     if before <= 0 or (falling and after <= 0):
         return None
     return before / after if falling else after / before

@@ -1,4 +1,4 @@
-"""What papers and tutorials say, as experiments: one short file declares each claim."""
+"""Claims of papers and tutorials as experiments: one short file declares each claim."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIBRARY = Path(library.__file__).parent
 
 @cache
 def names() -> list[str]:
-    """The names of all claims, in the order of the alphabet."""
+    """Returns the names of all claims in alphabetical order."""
     return sorted(file.stem.replace("_", "-") for file in LIBRARY.glob("*.toml"))
 
 
@@ -51,9 +51,10 @@ def claim(name: str) -> Claim:
 
 
 def experiment_of(stem: str, table: dict[str, Any]) -> ClaimExperiment:
-    """The experiment that a claim declares under `trained` or `tuned`, else that of its module.
+    """Returns the experiment that a claim declares under `trained` or `tuned`, otherwise the
+    EXPERIMENT of its module.
 
-    A declaration names functions: texts and examples of the engine, `look` of its own module.
+    A declaration names functions: texts and examples of the engine, and `look` of its own module.
     """
 
     def text(name: str) -> Any:
@@ -70,7 +71,7 @@ def experiment_of(stem: str, table: dict[str, Any]) -> ClaimExperiment:
     if trained:
         return TrainedExperiment(text(trained.pop("text")), **trained)
     start, common = tuned.pop("start"), tuned.pop("common", {})
-    if isinstance(start, str):  # one that several claims share; its tasks are learned alike
+    if isinstance(start, str):  # a start that several claims share, with its fine-tuning settings
         begin, common = getattr(finetuning, start), TUNING | common
     else:
         begin = PretrainedStart(text=text(start.pop("text")), **start)

@@ -1,1 +1,1 @@
-"""The whole lineage on one text under one budget."""
+"""Compares all families on one text under one budget."""

@@ -1,7 +1,7 @@
-"""One word is hidden, everything else is seen: what a model that looks both ways says of it.
+"""Tests a model that sees both sides: one token is hidden, all others are visible.
 
-For BERT and Longformer the word is masked, XLNet is asked for it last of all, T5 writes it behind
-its mark. Models that only go on with a text cannot be asked.
+For BERT and Longformer the token is masked, XLNet predicts it last, and T5 writes it after its
+sentinel. A model that only continues a text cannot be tested.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from regard.data.corpus import Special
 from regard.decoding.decode_state import at_rest, right_padded
 from regard.formats.directory import Checkpoint
 
-TOKENS = 8192  # read at once
+TOKENS = 8192  # tokens of a batch
 
 
 class BlankGuess(NamedTuple):
-    """Of the token that was hidden."""
+    """The prediction of a hidden token."""
 
     logprob: float
-    right: bool  # was it the first choice?
+    right: bool  # whether it was the likeliest token
 
 
 Ask = Callable[[list[list[int]], list[int]], Tensor]  # rows, places -> hidden states [N, width]
@@ -35,17 +35,20 @@ def sees_both_sides(model: Any) -> bool:
 
 
 class BlankScorer:
-    """Asks a model for single hidden tokens of rows of ids, which have no marks around them."""
+    """Predicts single hidden tokens in rows of ids, which have no special tokens around them."""
 
     def __init__(self, loaded: Checkpoint, special: Special) -> None:
         model = self.model = loaded.model
         if not sees_both_sides(model):
-            raise InputError(f"{type(model).__name__} cannot look behind a blank")
+            raise InputError(
+                f"{type(model).__name__} cannot see the text after a blank; use a model that sees "
+                "both sides"
+            )
         self.special = special
         self.ask: Ask
         if model.fills == "sentinels":
             if not special.sentinels:
-                raise InputError("the tokenizer has no marks for blanks (<extra_id_0>, …)")
+                raise InputError("the tokenizer has no sentinels for blanks (<extra_id_0>, …)")
             self.ask = self.written
         elif model.fills == "queries":
             self.model, self.ask = model.unlimited(), self.asked
@@ -53,7 +56,7 @@ class BlankScorer:
             self.ask = self.masked
 
     def __call__(self, rows: Sequence[Sequence[int]], places: Sequence[int]) -> list[BlankGuess]:
-        """What is said of the token at `places[i]` of `rows[i]`."""
+        """Returns the prediction for the token at `places[i]` of `rows[i]`."""
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         guesses: list[BlankGuess | None] = [None] * len(rows)
         with torch.inference_mode(), at_rest(self.model):
@@ -77,7 +80,7 @@ class BlankScorer:
             row[place + 1] = mask
         tokens, attention_mask = right_padded(framed, self.model.device, self.special.pad or 0)
         more: dict[str, Tensor] = {}
-        if "global_tokens" in self.model.accepts:  # as it has learned: all rows see the first
+        if "global_tokens" in self.model.accepts:  # as in training: all rows see the first
             more["global_tokens"] = tokens.new_zeros(len(rows), 1)
         hidden: Tensor = self.model(tokens, attention_mask=attention_mask, **more)
         return hidden[range(len(rows)), [place + 1 for place in places]]
@@ -94,7 +97,7 @@ class BlankScorer:
         return hidden[:, 0]
 
     def written(self, rows: list[list[int]], places: list[int]) -> Tensor:
-        """The decoder is given its start and the mark; what it says next is the guess."""
+        """Gives the decoder its start token and the sentinel; its next token is the prediction."""
         mark, end = self.special.sentinels[0], self.special.end
         marked = [[*row, end] for row in rows]
         for row, place in zip(marked, places, strict=True):

@@ -1,11 +1,11 @@
-"""A comparison from beginning to end: one text, one budget, every model; then what it showed.
+"""A comparison from beginning to end: one text, one budget, every model; then the report.
 
 OUT/
-  compare.json     what is compared; to go on with
-  data/            the text, prepared once for all
+  compare.json     the plan, to resume with
+  data/            the text, prepared once for all models
   runs/GPT-1/ …    a run of `regard train` for every model and seed
-  cells/GPT-1.json what was measured of it; a cell that is there is not made again
-  cells/costs.json what reading costs each of them as texts grow longer
+  cells/GPT-1.json its measurements; a finished cell is not measured again
+  cells/costs.json the cost of a forward pass of each model as texts grow longer
   report.html, report.json, report.md
 """
 
@@ -33,15 +33,15 @@ from regard.objectives import objective
 from regard.training.progress import read_metrics
 
 PLAN, CELLS, RUNS, DATA = "compare.json", "cells", "runs", "data"
-COSTS = "costs"  # a cell for all models
-LOOK = 0.5  # seconds between two looks at a run
+COSTS = "costs"  # one cell for all models
+LOOK = 0.5  # seconds between two reads of a run's metrics
 TURNING = ("shift", "two_directions", "pairs")  # options that change the order of the text
-PATIENCE = 60.0  # seconds that a run may take to save itself
+PATIENCE = 60.0  # seconds that a run has to save itself
 
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """All that decides a comparison."""
+    """Everything that defines a comparison."""
 
     sources: tuple[str, ...]
     entries: tuple[LineupEntry, ...]
@@ -49,19 +49,23 @@ class ComparisonPlan:
     seeds: Annotated[int, SEEDS] = 1
     size: Annotated[
         str,
-        Option("tiny, small or medium.", metavar="NAME", default="what suits machine and budget"),
+        Option(
+            "The size of the models: tiny, small or medium.",
+            metavar="NAME",
+            default="what suits the machine and the budget",
+        ),
     ] = "tiny"
-    seq_len: Annotated[int, Option("Tokens of a sample.", "--seq-len", "N")] = 128
-    batch_size: Annotated[int, Option("Samples of a step.", "--batch-size", "N")] = 8
-    vocab_size: Annotated[int, VOCAB_SIZE] = 4000  # of the common tokenizer
-    order: int = 5  # of the n-gram; 0: none
+    seq_len: Annotated[int, Option("The tokens of a sample.", "--seq-len", "N")] = 128
+    batch_size: Annotated[int, Option("The samples of a step.", "--batch-size", "N")] = 8
+    vocab_size: Annotated[int, VOCAB_SIZE] = 4000  # of the tokenizer that all models share
+    order: int = 5  # of the n-gram; 0: no n-gram
     blanks: int = 1000
     pairs: int = 200
     prompts: Annotated[
         tuple[str, ...],
-        Option("What every model continues; may be repeated.", "--prompt", "TEXT"),
+        Option("Let every model continue this text; may be repeated.", "--prompt", "TEXT"),
     ] = ()
-    reading: dict[str, Any] = field(default_factory=dict)  # how the sources are read
+    reading: dict[str, Any] = field(default_factory=dict)  # options for reading the sources
     settings: tuple[str, ...] = ()  # KEY=VALUE for the recipe of every model
 
     def table(self) -> dict[str, Any]:
@@ -87,14 +91,14 @@ class ComparisonCell:
 
 
 class ComparisonStopped(RegardError):
-    """Somebody asked to stop; what there is stays."""
+    """The user stopped the comparison; what is finished is kept."""
 
 
 class ComparisonFailed(RegardError):
     """Some of the models could not be compared; the others were."""
 
 
-Tell = Callable[[str, dict[str, Any]], None]  # (name of a cell, what is known of it now)
+Tell = Callable[[str, dict[str, Any]], None]  # (name of a cell, its state and figures so far)
 
 
 class Comparison:
@@ -103,9 +107,9 @@ class Comparison:
         self.cells = [ComparisonCell(e, s) for s in range(1, plan.seeds + 1) for e in plan.entries]
 
     def go(self) -> dict[str, Any]:
-        """Everything that is not there yet; gives what report.json says. A model that cannot learn
-        from this text, or whose loss explodes, does not keep the others from it.
-        """
+        """Does everything that is not done yet and returns what was measured, for the report. If a
+        model cannot learn from this text, or its loss diverges, the other models are still
+        compared."""
         with RunLock(self.out):
             try:
                 self.prepare()
@@ -115,17 +119,18 @@ class Comparison:
                 errors = [error for error in (*tried, self.attempt_costs()) if error]
                 if errors:
                     raise ComparisonFailed(
-                        f"{'; '.join(errors)}. All else is in the report; leave these out in a "
-                        f"new comparison, or try again: regard compare --resume {self.out}"
+                        f"{'; '.join(errors)}. The other models are in the report; leave these out "
+                        f"in a new comparison, or try again: regard compare --resume {self.out}"
                     )
             except KeyboardInterrupt:
                 raise ComparisonStopped(
-                    f"stopped; what is there stays. Go on with: regard compare --resume {self.out}"
+                    "stopped; what is finished is kept. Resume with: regard compare --resume "
+                    f"{self.out}"
                 ) from None
         return self.found()
 
     def found(self) -> dict[str, Any]:
-        """What has been measured so far."""
+        """Returns everything that has been measured so far."""
         names = [NGRAM, *(cell.name for cell in self.cells)]
         cells = {name: read_json(self.out / CELLS / f"{name}.json") for name in names}
         return {
@@ -137,7 +142,7 @@ class Comparison:
         }
 
     def attempt(self, name: str, make: Callable[[], dict[str, Any]]) -> str:
-        """Makes a cell; gives why it could not be made, or nothing."""
+        """Measures a cell. Returns why that failed, or ""."""
         try:
             self.once(name, make)
         except RegardError as error:
@@ -146,7 +151,8 @@ class Comparison:
         return ""
 
     def attempt_costs(self) -> str:
-        """Of all models that have learned; again where one has since they were measured."""
+        """Measures the costs of all trained models, and again if a model was trained after the last
+        time."""
         file = self.out / CELLS / f"{COSTS}.json"
         firsts = (cell for cell in self.cells if cell.seed == 1)
         learned = {c.entry.name for c in firsts if (file.parent / f"{c.name}.json").is_file()}
@@ -174,8 +180,8 @@ class Comparison:
             self.make_data()
         if not read_marker(self.out / DATA)["splits"]["test"]["tokens"]:
             raise ConfigError(
-                f"{', '.join(self.plan.sources)}: the text is too short, nothing is left to test "
-                "with; give more text, and another --out"
+                f"{', '.join(self.plan.sources)}: the text is too short and leaves no test set; "
+                "give more text, and another --out"
             )
 
     def make_data(self) -> None:
@@ -202,21 +208,21 @@ class Comparison:
         except InputError:
             if plan.vocab_size != ComparisonPlan.vocab_size:
                 raise
-            make(None)  # nobody asked for so many tokens: a small text gives what it has
+            make(None)  # a small text may have fewer tokens than the default vocabulary
 
     def borrow(self, prepared: Path) -> None:
-        """Text that is prepared already is read where it lies, as it was cut."""
+        """Links to text that is prepared already, and keeps its tokens and splits."""
         if self.plan.reading or self.plan.vocab_size != ComparisonPlan.vocab_size:
             raise ConfigError(
-                f"{prepared} is prepared already, and --split-by and --vocab-size come too late; "
+                f"{prepared} is prepared already, so --split-by and --vocab-size have no effect; "
                 "leave them out, or give the text itself"
             )
         splits = read_marker(prepared)["splits"]
         for name in ("valid", "test"):
             if not splits.get(name, {}).get("tokens"):
                 raise ConfigError(
-                    f"{prepared} has no text to {name}; prepare it with --valid-fraction and "
-                    "--test-fraction, or give the text itself"
+                    f"{prepared} has no text for the {name} split; prepare it with "
+                    "--valid-fraction and --test-fraction, or give the text itself"
                 )
         (self.out / DATA).symlink_to(prepared.resolve(), target_is_directory=True)
 
@@ -255,7 +261,7 @@ class Comparison:
         }
 
     def costs(self) -> dict[str, Any]:
-        """What reading costs as texts grow longer, for all models."""
+        """Measures the cost of a forward pass as texts grow longer, for all models."""
         self.tell(COSTS, {"state": "measuring"})
         return self.child(["-m", "regard.lab.compare.costs", str(self.out)])
 
@@ -270,7 +276,8 @@ class Comparison:
         return facts
 
     def command(self, cell: ComparisonCell, run: Path) -> list[str]:
-        """`regard train …`: also what the report names, to repeat a single run."""
+        """Returns the words after `regard train`. The report also shows them, so that a single run
+        can be repeated."""
         if (run / "recipe.toml").is_file():
             return ["--resume", str(run)]
         plan, entry = self.plan, cell.entry
@@ -289,7 +296,7 @@ class Comparison:
         return [entry.model, str(self.out / DATA), *settings, *words, "--size", size]
 
     def look(self, cell: ComparisonCell, run: Path) -> None:
-        """What a run has written of itself so far."""
+        """Reports what a run has written about itself so far."""
         lines = read_metrics(run / "metrics.jsonl")
         if not lines:
             self.tell(cell.name, {"state": "starting"})
@@ -301,11 +308,11 @@ class Comparison:
         self.tell(cell.name, {"state": "training", **last, **known})
 
     def child(self, words: list[str], look: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """A process of its own, so that what a model needs of memory is its own, too."""
+        """Runs a command in its own process, so that its peak memory is that of one model."""
         process = subprocess.Popen(
             [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             encoding="utf-8", errors="replace",
-            process_group=0,  # Ctrl-C comes from `stopping` alone: a second one would end the run
+            process_group=0,  # only `stopping` sends Ctrl-C: a second one would kill the run
             preexec_fn=die_with_parent if sys.platform == "linux" else None,
         )  # fmt: skip
         with stopping(process):
@@ -319,7 +326,7 @@ class Comparison:
             raise KeyboardInterrupt
         if process.returncode:
             last = error.strip().splitlines()[-1:] or ["no message"]
-            if process.returncode < 0:  # by the system, where memory runs out
+            if process.returncode < 0:  # killed by the system, for instance without memory
                 last = [f"killed by {signal.Signals(-process.returncode).name}"]
             raise RegardError(f"{' '.join(words[1:4])} ended with an error: {last[0]}")
         answer: dict[str, Any] = json.loads(out)
@@ -327,7 +334,7 @@ class Comparison:
 
 
 def curve_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every validation, with the time of the last step before it that was written down."""
+    """Returns every validation, with the time of the last logged step before it."""
     curve: list[dict[str, Any]] = []
     seconds: float | None = None
     for line in lines:
@@ -339,13 +346,14 @@ def curve_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def reading_in_order(name: str) -> list[str]:
-    """What keeps an objective's reading in the order of the text, and from left to right."""
+    """Returns the settings that make an objective read the text in order, from left to right."""
     options = {field.name for field in fields(objective(name).Options)}
     return [f"objective.{key}=false" for key in TURNING if key in options]
 
 
 def die_with_parent() -> None:
-    """Linux: a run is asked to save itself and end when the comparison is killed."""
+    """Asks the kernel (Linux only) to send SIGTERM to the run when the comparison is killed, so
+    that the run saves itself."""
     import ctypes
 
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
@@ -353,7 +361,7 @@ def die_with_parent() -> None:
 
 @contextmanager
 def stopping(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM are handed on, once, and the run saves itself."""
+    """Passes Ctrl-C and SIGTERM on to the run, once, so that it saves itself."""
 
     def handed_on(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
@@ -373,10 +381,10 @@ def stopping(process: subprocess.Popen[str]) -> Iterator[None]:
 
 
 def begin(plan: ComparisonPlan, out: Path) -> None:
-    """Writes down what is compared; refuses a place that is taken."""
+    """Writes the plan; raises ConfigError if the directory is in use."""
     present: set[str] = {file.name for file in out.iterdir()} if out.exists() else set()
-    if present - {PLAN}:  # a plan alone: its text could not be read, and nothing was made
-        advice = f"go on with --resume {out}, or " if (out / PLAN).is_file() else ""
+    if present - {PLAN}:  # only a plan: its text could not be read, and nothing was written
+        advice = f"resume it with --resume {out}, or " if (out / PLAN).is_file() else ""
         raise ConfigError(f"{out} exists already; {advice}choose another --out")
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / PLAN, plan.table())
@@ -385,5 +393,5 @@ def begin(plan: ComparisonPlan, out: Path) -> None:
 def again(out: Path) -> ComparisonPlan:
     table = read_json(out / PLAN)
     if table is None:
-        raise ConfigError(f"{out} has no {PLAN}; there is no comparison to go on with")
+        raise ConfigError(f"{out} has no {PLAN}; there is no comparison to resume")
     return ComparisonPlan.of(table)

@@ -1,8 +1,8 @@
-"""What reading costs as texts grow longer: seconds and memory of a forward pass, measured.
+"""Measures the cost of a forward pass as texts grow longer: seconds and memory.
 
-Every model stands here with fresh weights of its shape, and with enough positions. It reads one
-text of 64 … 2,048 tokens; an encoder with a decoder reads one half and goes through the other.
-Memory is what is held at once beyond the weights and the tokens.
+Every model has new weights of its shape, and enough positions. It reads one text of 64 … 2,048
+tokens; an encoder-decoder reads one half in its encoder and the other in its decoder. Memory is the
+peak besides the weights and the tokens.
 
     python -m regard.lab.compare.costs OUT
 """
@@ -25,12 +25,12 @@ from regard.lab.compare.comparison import RUNS, again
 from regard.models.base import Model
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
-SECONDS = 0.1  # for which a pass is repeated
-LEAST, MOST = 2, 20  # times
+SECONDS = 0.1  # a pass is repeated for this time
+LEAST, MOST = 2, 20  # the fewest and the most repetitions
 
 
 def measure(out: Path, lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]:
-    """A curve for every entry that has a run."""
+    """Returns a curve for every entry that has a run."""
     curves = {}
     for entry in again(out).entries:
         run = out / RUNS / f"{entry.name}-1"
@@ -41,7 +41,7 @@ def measure(out: Path, lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]:
 
 
 def fresh(model: Any, length: int) -> Model:
-    """The same shape with its first weights, and positions for so many tokens."""
+    """Returns a model of the same shape with initial weights, and positions for `length` tokens."""
     config = model.config
     if hasattr(config, "context"):
         config = config.replace(context=max(config.context, length))
@@ -52,7 +52,7 @@ def fresh(model: Any, length: int) -> Model:
 
 
 def passed(model: Model, length: int) -> dict[str, float]:
-    """The fastest of several passes, and the most memory one holds."""
+    """Returns the seconds of the fastest of several passes, and the peak memory of a pass."""
     read = reading(model, length)
     with torch.inference_mode():
         read()
@@ -74,7 +74,7 @@ def reading(model: Model, length: int) -> Callable[[], Tensor]:
 
 
 def held_at_once(work: Callable[[], Tensor]) -> int:
-    """Bytes: torch's own record of what is taken and given back, added up."""
+    """Returns the peak memory in bytes, from the allocations that torch's profiler records."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:

@@ -1,8 +1,8 @@
-"""Looking into a trained model: what its layers know, and where it looks.
+"""Looks into a trained model: what its layers encode, and where it attends.
 
-Linear probes learn two tasks that the text sets itself, on the states of frozen layers; beside them
-stands an untrained model of the same shape, for what its words alone give away. The attention is
-that of one sentence, the same for all models.
+Linear probes learn two tasks with automatic labels on the frozen hidden states of each layer. An
+untrained model of the same shape shows what the words alone reveal. The attention is that of one
+sentence, the same for all models.
 """
 
 from __future__ import annotations
@@ -31,20 +31,19 @@ from regard.metrics.bootstrap import between, values
 
 TASKS = ("punctuation-next", "previous-word")
 PACE = ProbeSchedule(rate=1e-2, epochs=20)
-SHORTEST, LONGEST = 6, 14  # tokens of the sentence that is looked at
+SHORTEST, LONGEST = 6, 14  # tokens of the sentence whose attention is shown
 CANDIDATES = 200
-BROKEN = "\ufffd"  # what a piece of a character reads as
-MOST_PIECES = 8  # of a few characters that share tokens
+BROKEN = "\ufffd"  # a part of a character decodes to this
+MOST_PIECES = 8  # tokens of a few characters that share tokens
 LOWERED = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-LAYERS = 6  # whose attention is kept, from the first to the last
+LAYERS = 6  # layers whose attention is stored, with the first and the last
 
 # -- probes
 
 
 def probed(loaded: Checkpoint, data: Path, split: str, sentences: int, seed: int) -> dict[str, Any]:
-    """The mean accuracy over both tasks, and that of the untrained model; nothing where the text
-    is too short to set them.
-    """
+    """Returns the mean accuracy over both tasks, and that of the untrained model; {} if the text is
+    too short for these tasks."""
     try:
         tasks = [
             automatic(name, str(data), split=split, limit=sentences, seed=seed) for name in TASKS
@@ -79,7 +78,8 @@ def mean_of(rows: list[dict[str, Any]], key: str) -> float:
 def best_layer(
     loaded: Checkpoint, task: ProbeTask, labels: ProbeLabels, seed: int
 ) -> tuple[int, np.ndarray]:
-    """The layer that validates best, and which test words its probe gets right."""
+    """Returns the layer with the best validation loss, and which test words its probe predicts
+    correctly."""
     reader = StateReader(loaded)
     states = states_of(reader, *task.rows(reader), list(range(reader.depth + 1)))
     course = LabelProbeObjective(states, labels, states.layers, ProbeKind(), seed)
@@ -90,7 +90,8 @@ def best_layer(
 
 
 def resampled(right: np.ndarray, labels: ProbeLabels, seed: int) -> Array:
-    """The accuracy on resamples of whole sentences: words of one sentence share their luck."""
+    """Returns the accuracy on resamples of whole sentences, because the words of one sentence are
+    not independent."""
     sizes = labels.edges[labels.test + 1] - labels.edges[labels.test]
     owner = np.repeat(np.arange(len(sizes)), sizes)
     hits = np.bincount(owner, right.astype(np.float64), len(sizes))
@@ -106,22 +107,21 @@ def resampled(right: np.ndarray, labels: ProbeLabels, seed: int) -> Array:
 
 
 def sentence_of(corpus: Corpus, most: int, seed: int) -> str | None:
-    """One sentence of the text, the same for all: of those drawn the one that is most of letters,
-    and the longer one of two.
-    """
+    """Returns one sentence of the text, the same for all models: of the sampled sentences the one
+    with the largest share of letters; of equal ones the longest."""
     edges = np.asarray(corpus.sentences)
     sizes = np.diff(edges)
     room = min(LONGEST, most)
     fit = np.flatnonzero((sizes >= SHORTEST) & (sizes <= room))
     order = fit[keyed(seed, "look").permutation(len(fit))[:CANDIDATES]]
-    if not len(fit):  # the beginning of a long one
+    if not len(fit):  # take the beginning of a long sentence
         order = np.flatnonzero(sizes >= SHORTEST)[:1]
     best: tuple[float, int, str] | None = None
     for index in order.tolist():
         start = int(edges[index])
         ids = corpus.read(start, start + min(int(sizes[index]), room)).tolist()
         text = corpus.tokenizer.decode([i for i in ids if i != corpus.special.end])
-        text = " ".join(text.strip(BROKEN).split())  # no half of a character
+        text = " ".join(text.strip(BROKEN).split())  # without parts of characters
         letters = sum(c.isalpha() or c == " " for c in text) / max(len(text), 1)
         candidate = (round(letters, 1), len(text), text)
         best = candidate if text and (best is None or candidate[:2] > best[:2]) else best
@@ -129,10 +129,11 @@ def sentence_of(corpus: Corpus, most: int, seed: int) -> str | None:
 
 
 def attended(loaded: Checkpoint, text: str | None) -> dict[str, Any] | None:
-    """Of each layer the mean of its heads [rows, columns]; None for models without attention.
+    """Returns the mean over heads [rows, columns] of each layer; None for models without
+    attention.
 
-    Of an encoder with a decoder the encoder's; of Longformer the window, for none of the words is
-    global here.
+    For an encoder-decoder it is the encoder's attention. For Longformer it is the window, because
+    no token is global here.
     """
     attends = any(isinstance(part, Attention) for part in loaded.model.modules())
     if text is None or not attends or loaded.tokenizer is None:
@@ -155,7 +156,8 @@ def attended(loaded: Checkpoint, text: str | None) -> dict[str, Any] | None:
 
 
 def labels_of(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    """A name for each token; pieces of one character are that character, numbered: 月₁ 月₂ 月₃."""
+    """Returns a label for each token. Pieces of one character are that character, numbered: 月₁ 月₂
+    月₃."""
     labels: list[str] = []
     pending: list[int] = []
     for place, token in enumerate(ids, 1):
@@ -180,5 +182,5 @@ def rounded(weights: torch.Tensor) -> list[list[float]]:
 
 
 def spread(count: int, most: int) -> list[int]:
-    """So many of them, the first and the last among them."""
+    """Returns at most `most` of `count` indices, evenly spaced, with the first and the last."""
     return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})

@@ -1,4 +1,4 @@
-"""Who is compared, and with what budget."""
+"""The models of a comparison, and its budget."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PATTERN = re.compile(r"(?P<model>[\w.-]+)(?::(?P<objective>[\w-]+))?(?:@(?P<size
 
 @dataclass(frozen=True)
 class LineupEntry:
-    """A model with an objective, in a size."""
+    """A model with an objective and a size."""
 
     model: str
     objective: str
-    size: str = ""  # "": the one of the whole comparison
+    size: str = ""  # "": the size of the whole comparison
 
     @property
     def name(self) -> str:
@@ -32,7 +32,7 @@ class LineupEntry:
 
     @classmethod
     def of(cls, text: str) -> LineupEntry:
-        """`gpt`, `bert:masked`, `gpt:causal@tiny`."""
+        """Parses `gpt`, `bert:masked` or `gpt:causal@tiny`."""
         match = PATTERN.fullmatch(text.strip())
         if match is None:
             raise ConfigError(
@@ -47,27 +47,27 @@ class LineupEntry:
         known = (family.running_objective, *family.other_objectives)
         if objective not in known:
             raise ConfigError(
-                f"{text}: {family.name} cannot be compared by {objective!r}, which it cannot learn "
-                f"from plain text, or of which nothing is measured; it can be by "
-                f"{' or '.join(known)}"
+                f"{text}: {family.name} cannot be compared by {objective!r}: it cannot learn it "
+                f"from plain text, or there is no metric for it; use {' or '.join(known)}"
             )
         return cls(model, objective, size)
 
 
 def validates_exactly(objective: str) -> bool:
-    """Does a run of this objective validate by the exact bits of a text?"""
+    """Returns whether a run of this objective validates by the exact bits of a text."""
     return objective in OBJECTIVES and find(objective).exact_bits
 
 
 def lineup(words: Iterable[str]) -> list[LineupEntry]:
-    """The entries named, each once; none named: one of each family that is compared."""
+    """Returns the named entries, each once; if none is named, one of each family that is
+    compared."""
     chosen = [word for word in words if word.strip()]
     chosen = chosen or [name for name, family in FAMILIES.items() if family.compared]
     entries = [LineupEntry.of(word) for word in chosen if word.strip() != NGRAM]
     names = [entry.name for entry in entries]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ConfigError(f"{twice} is named twice; a comparison has each model once")
+        raise ConfigError(f"{twice} is named twice; name each model once")
     if not entries:
         raise ConfigError("nothing is left to compare; name at least one model")
     return entries
@@ -85,14 +85,14 @@ COUNTED = re.compile(
 
 @dataclass(frozen=True)
 class ModelBudget:
-    """What every single model gets."""
+    """The budget of each single model."""
 
     kind: str  # minutes, tokens, flops
     amount: float
 
     @classmethod
     def of(cls, text: str) -> ModelBudget:
-        """`10m`, `90s`, `2h`, `2Mtok`, `500000 tokens`, `3e14 flops`, `0.3Pflop`."""
+        """Parses `10m`, `90s`, `2h`, `2Mtok`, `500000 tokens`, `3e14 flops` or `0.3Pflop`."""
         timed, counted = TIMED.fullmatch(text.strip()), COUNTED.fullmatch(text.strip())
         try:
             if timed:
@@ -108,7 +108,7 @@ class ModelBudget:
                 "operations (3e14flop, 0.3Pflop)"
             ) from None
         if not 0 < budget.amount < math.inf or (budget.kind == "tokens" and budget.amount < 1):
-            raise ConfigError(f"a budget of {text} is none; it must be over 0, and have an end")
+            raise ConfigError(f"the budget is {text}; it must be above 0 and finite")
         return budget
 
     def __str__(self) -> str:

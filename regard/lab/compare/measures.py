@@ -1,10 +1,10 @@
-"""What a trained model is measured by, on text it has not read.
+"""Measures a trained model on unseen text.
 
-Only what can be compared is compared. Bits per byte are exact for models that read from left to
-right, XLNet among them; a Transformer that is given a prefix is measured on what follows it; what
-looks both ways has a pseudo-likelihood, which is no probability of a text. The three have
-different names, and are never ranked against each other. Every model is asked in the way it has
-learned to answer.
+Only comparable figures are compared. Bits per byte are exact for models that read from left to
+right, XLNet among them; a Transformer that gets a prefix is measured on the text after it; a model
+that sees both sides has a pseudo-likelihood, which is no probability of a text. The three have
+different names and are never ranked against each other. Every model is tested in the way that it
+was trained.
 
     python -m regard.lab.compare.measures OUT CELL
 """
@@ -42,7 +42,7 @@ from regard.training.recipe import FrozenConfig
 from regard.training.run import RECIPE
 
 BITS = math.log(2)
-BLOCKS = 1000  # of examples: two models are compared by these, so they are kept
+BLOCKS = 1000  # blocks of examples that are stored, to compare two models by
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ class MeasureSizes:
     """How much is measured."""
 
     split: str = "test"
-    blanks: int = 1000  # hidden words that are guessed
-    pairs: int = 200  # sentences with a counterfeit
-    tokens: int = 60  # of a sample
+    blanks: int = 1000  # hidden words to predict
+    pairs: int = 200  # minimal pairs
+    tokens: int = 60  # new tokens of a sample
     prompts: tuple[str, ...] = ()
-    sentences: int = 400  # that linear probes learn from
+    sentences: int = 400  # training sentences of the linear probes
     seed: int = 0
 
 
 def measure(run: Path, data: Path, extent: MeasureSizes) -> dict[str, Any]:
-    """Every measure that this model can have."""
+    """Returns every metric that this model can have."""
     loaded, recipe = load(run), recipes.read_resolved(run / RECIPE)
     corpus = Corpus.open(data, extent.split)
     figures: dict[str, Any] = {}
@@ -80,7 +80,8 @@ def measure(run: Path, data: Path, extent: MeasureSizes) -> dict[str, Any]:
 
 
 def likelihood(loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig) -> dict[str, Any]:
-    """Of every document, or of what follows a prefix; nothing where the model cannot say it."""
+    """Returns the bits per byte of every document, or of the text after a prefix; {} if the model
+    has no likelihood."""
     sizes = {"length": recipe.batch.seq_len, "batch": recipe.batch.size, "seed": recipe.seed}
     objective = find(recipe.objective["name"]).text_likelihood(corpus, **sizes)
     if objective is None:
@@ -93,7 +94,7 @@ def likelihood(loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig) -> dict
 def exact(
     loaded: Checkpoint, objective: CausalObjective | Recurrent, precision: str
 ) -> dict[str, Any]:
-    """Of every document."""
+    """Returns the bits per byte of all documents."""
     from regard.evaluation.language_modeling import surprisals
 
     reading = surprisals(loaded.model, objective, precision, lambda *_: None)
@@ -101,7 +102,7 @@ def exact(
 
 
 def bits(nats: list[float], sizes: list[int]) -> dict[str, Any]:
-    """Of all documents together, with an interval over documents."""
+    """Returns the bits per byte of all documents together, with an interval over documents."""
     information, bytes_ = np.array(nats) / BITS, np.array(sizes, np.float64)
 
     def figure(weights: Array) -> Array:
@@ -112,14 +113,15 @@ def bits(nats: list[float], sizes: list[int]) -> dict[str, Any]:
     return {
         "bits_per_byte": float(information.sum() / max(bytes_.sum(), 1)),
         "bits_per_byte_interval": None if span is None else [span.low, span.high],
-        "bits_per_byte_each": each(information, bytes_),
+        "bits_per_byte_each": by_blocks(information, bytes_),
         "documents": len(nats),
         "bytes": int(bytes_.sum()),
     }
 
 
-def each(sums: Array, sizes: Array | None = None) -> dict[str, list[float]]:
-    """What a figure is made of, by example; where these are many, by blocks of neighbors."""
+def by_blocks(sums: Array, sizes: Array | None = None) -> dict[str, list[float]]:
+    """Returns the parts of a figure by example or, if there are many examples, by blocks of
+    neighbors."""
     sizes = np.ones(len(sums)) if sizes is None else sizes
     edges = np.unique(np.linspace(0, len(sums), min(len(sums), BLOCKS) + 1).astype(int)[:-1])
     if not len(sums):
@@ -131,7 +133,8 @@ def each(sums: Array, sizes: Array | None = None) -> dict[str, list[float]]:
 
 
 def continued(loaded: Checkpoint, objective: Objective, precision: str) -> dict[str, Any]:
-    """Of the second parts of chunks, whose first parts are read from both sides."""
+    """Returns the bits per byte of the second parts of chunks, whose first parts are read from both
+    sides."""
     from regard.evaluation.language_modeling import measured_batches
     from regard.evaluation.test import Plan
 
@@ -148,9 +151,10 @@ def continued(loaded: Checkpoint, objective: Objective, precision: str) -> dict[
 def hidden(
     loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig, extent: MeasureSizes
 ) -> dict[str, Any]:
-    """Single words, each hidden alone in a text of the length the model has learned with.
+    """Tests single words, each masked alone in a text of the length that the model was trained
+    with.
 
-    Which words is a function of the text and the seed: all models are asked for the same ones.
+    The words depend only on the text and the seed, so all models are tested on the same words.
     """
     room = recipe.batch.seq_len - 3
     places = words_to_hide(corpus, extent.blanks, extent.seed)
@@ -171,7 +175,7 @@ def hidden(
     return {
         "masked_accuracy": sum(right) / len(right),
         "masked_accuracy_interval": None if span is None else [span.low, span.high],
-        "masked_accuracy_each": each(np.array(right)),
+        "masked_accuracy_each": by_blocks(np.array(right)),
         "pseudo_bits_per_byte": sum(pseudo) / len(pseudo),
         "pseudo_bits_per_byte_interval": None if around is None else [around.low, around.high],
         "blanks": len(guesses),
@@ -179,9 +183,8 @@ def hidden(
 
 
 def words_to_hide(corpus: Corpus, count: int, seed: int) -> list[int]:
-    """The places of so many tokens that are words: no masked model learns to guess the end of a
-    document, others do.
-    """
+    """Returns the positions of `count` tokens that are no special tokens: a masked model does not
+    learn to predict the end of a document, but other models do."""
     special = set(corpus.special.ids())
     drawn = keyed(seed, "blanks").choice(len(corpus), min(2 * count, len(corpus)), replace=False)
     words = [i for i in drawn.tolist() if int(corpus.read(i, i + 1)[0]) not in special]
@@ -194,7 +197,8 @@ def words_to_hide(corpus: Corpus, count: int, seed: int) -> list[int]:
 def judged(
     loaded: Checkpoint, corpus: Corpus, extent: MeasureSizes, room: int, both_sides: bool
 ) -> dict[str, Any]:
-    """Of sentences that every model has room for, in the way that this one has learned to read."""
+    """Tests minimal pairs that fit into every model, read in the way that this model was
+    trained."""
     pairs = minimal_pairs(corpus, extent.pairs, extent.seed, room)
     if not pairs:
         return {}
@@ -203,7 +207,7 @@ def judged(
     return {
         "minimal_pairs": sum(right) / len(right),
         "minimal_pairs_interval": None if span is None else [span.low, span.high],
-        "minimal_pairs_each": each(np.array(right)),
+        "minimal_pairs_each": by_blocks(np.array(right)),
         "pairs": len(right),
     }
 
@@ -214,12 +218,11 @@ def judged(
 def samples(
     loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig, extent: MeasureSizes
 ) -> list[dict[str, str]]:
-    """What the model writes after each prompt, or in the place of its blank; nothing where the
-    prompt is longer than what it reads at once.
-    """
+    """Returns what the model writes after each prompt, or in place of a blank. A prompt that is
+    longer than the model's context is left out."""
     written: list[dict[str, str]] = []
     if loaded.model.decoding == "queries" and not find(recipe.objective["name"]).queries:
-        return written  # it writes by rows that ask for the next word, and has learned without them
+        return written  # it generates with query rows, and was trained without them
     for prompt in extent.prompts or beginnings(corpus):
         with suppress(InputError):
             written.append({"given": prompt, **sample(loaded, prompt, recipe, extent)})
@@ -241,7 +244,7 @@ def sample(
 
 
 def beginnings(corpus: Corpus, count: int = 2, tokens: int = 8) -> list[str]:
-    """The first words of sentences from here and there, the same ones for every model."""
+    """Returns the first words of some sentences of the text, the same ones for every model."""
     edges = np.asarray(corpus.sentences)
     long = edges[:-1][np.diff(edges) > 2 * tokens]
     places = [int(long[len(long) * (i + 1) // (count + 1)]) for i in range(count) if len(long)]
@@ -251,7 +254,7 @@ def beginnings(corpus: Corpus, count: int = 2, tokens: int = 8) -> list[str]:
 
 
 def blank_in(prompt: str) -> str:
-    """The prompt with its middle word hidden."""
+    """Returns the prompt with a blank in place of its middle word."""
     words = prompt.split(" ")
     if len(words) < 2:
         return f"{prompt} ___"
@@ -260,7 +263,7 @@ def blank_in(prompt: str) -> str:
 
 
 def main() -> None:
-    """Measures one cell of a comparison in a process of its own."""
+    """Measures one cell of a comparison in its own process."""
     out, name = Path(sys.argv[1]), sys.argv[2]
     plan = again(out)
     extent = MeasureSizes(blanks=plan.blanks, pairs=plan.pairs, prompts=plan.prompts)

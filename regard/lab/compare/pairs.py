@@ -1,8 +1,7 @@
-"""Minimal pairs from plain text: a sentence, and the same with two of its words exchanged.
+"""Minimal pairs from plain text: a sentence, and the same sentence with two words swapped.
 
-A model that has learned something of the language finds the sentence as it was written more likely.
-Nothing is labeled and nothing is learned for it. Where no spaces divide words (Chinese), the
-tokens of the text are exchanged.
+A model that has learned something of the language finds the original sentence more likely. This
+needs no labels and no training. In text without spaces between words (Chinese), tokens are swapped.
 """
 
 from __future__ import annotations
@@ -22,21 +21,20 @@ from regard.lab.compare.blanks import BlankScorer
 from regard.objectives.reading import read_on
 
 SHORTEST, LONGEST = 6, 40  # tokens of a sentence
-APART = 4  # words that are exchanged stand so far apart at most
+APART = 4  # the largest distance of two words that are swapped
 T = TypeVar("T")
 
 
 class MinimalPair(NamedTuple):
-    """The ids of a sentence and of its counterfeit, without marks around them."""
+    """The ids of a sentence and of its changed version, without special tokens around them."""
 
     real: list[int]
     changed: list[int]
 
 
 def minimal_pairs(corpus: Corpus, count: int, seed: int, room: int = LONGEST) -> list[MinimalPair]:
-    """So many pairs, or as many as the split gives; a function of the text and the seed. Neither
-    side has more than `room` tokens.
-    """
+    """Returns `count` pairs, or as many as the split has. They depend only on the text and the
+    seed. Neither side has more than `room` tokens."""
     tokenizer = corpus.tokenizer
     edges = np.asarray(corpus.sentences)
     sizes = np.diff(edges)
@@ -59,7 +57,7 @@ def minimal_pairs(corpus: Corpus, count: int, seed: int, room: int = LONGEST) ->
 
 
 def exchanged(ids: list[int], words: Tokenizer, draw: np.random.Generator) -> list[int] | None:
-    """The sentence with two different words exchanged; None where it has none."""
+    """Returns the sentence with two different words swapped; None if that is not possible."""
     text = words.decode(ids)
     parts = text.split(" ")
     if len(parts) < 3:
@@ -77,7 +75,7 @@ def exchanged(ids: list[int], words: Tokenizer, draw: np.random.Generator) -> li
     parts[i], parts[j] = parts[j], parts[i]
     changed: list[int] = words.ready.encode(" ".join(parts), add_special_tokens=False).ids
     again: list[int] = words.ready.encode(text, add_special_tokens=False).ids
-    return changed if again == ids and changed != ids else None  # only where decoding loses nothing
+    return changed if again == ids and changed != ids else None  # only if decoding is lossless
 
 
 def bare(word: str) -> str:
@@ -95,11 +93,11 @@ def swapped_tokens(ids: list[int], draw: np.random.Generator) -> list[int] | Non
 def preferred(
     loaded: Checkpoint, corpus: Corpus, pairs: Sequence[MinimalPair], both_sides: bool
 ) -> list[bool]:
-    """Whether the model finds the real sentence of each pair more likely.
+    """Returns whether the model finds the original sentence of each pair more likely.
 
-    Models that read from left to right say how likely a sentence is; those that have learned to see
-    both sides only how likely each of its words is among the others (Salazar et al. 2020), and that
-    is summed.
+    Models that read from left to right give the likelihood of a sentence. Models that see both
+    sides only give the likelihood of each token given the others (Salazar et al. 2020), which is
+    summed.
     """
     rows = [ids for pair in pairs for ids in pair]
     if both_sides:
@@ -130,7 +128,8 @@ def exact(loaded: Checkpoint, corpus: Corpus, rows: Sequence[list[int]]) -> list
 
 
 def read_in_order(model: Any, end: int, rows: Sequence[list[int]]) -> list[float]:
-    """Of an XLNet that has learned to read on: every row guesses the next word, and none asks."""
+    """Scores rows with an XLNet that was trained to read from left to right: every row predicts the
+    next token, without query rows."""
     totals: list[float] = []
     with torch.inference_mode(), at_rest(model):
         for part in chunks(rows, 64):

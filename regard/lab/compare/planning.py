@@ -1,4 +1,4 @@
-"""What a comparison leaves open, settled for this machine before its first run."""
+"""Chooses what the options of a comparison leave open, for this machine, before its first run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from regard.lab.compare.lineup import LineupEntry, ModelBudget
 from regard.models.family import SHAPES
 from regard.training import recipe as recipes
 
-WORTH = 10  # tokens a parameter (without embeddings) that make a larger size worth its cost
-SHARE = 0.3  # of the machine's peak that a small model reaches
-# What a comparison says of itself: keys of a recipe that stand for other options, or for none.
+WORTH = 10  # tokens per parameter (without embeddings) from which a larger size is worth its cost
+SHARE = 0.3  # the share of the machine's peak FLOP/s that a small model reaches
+# Recipe keys that a comparison sets itself, with the option to use instead.
 SETTLED = {
     "model": "use --models",
     "data": "give the text itself",
@@ -31,7 +31,7 @@ SETTLED = {
 def planned(
     sources: tuple[str, ...], entries: tuple[LineupEntry, ...], budget: ModelBudget, **options: Any
 ) -> ComparisonPlan:
-    """The plan, with a size that the budget can fill."""
+    """Returns the plan, with a model size that suits the budget."""
     if options["seeds"] < 1:
         raise ConfigError(f"--seeds is {options['seeds']}; it must be at least 1")
     for name in ("seq_len", "batch_size", "vocab_size"):
@@ -40,16 +40,19 @@ def planned(
             raise ConfigError(f"{option} is {options[name]}; it must be at least 8")
     options["size"] = options["size"] or size_for(budget)
     if options["size"] not in SHAPES:
-        raise ConfigError(f"--size is {options['size']!r}; known are {', '.join(SHAPES)}")
+        raise ConfigError(f"--size is {options['size']!r}; it must be one of {', '.join(SHAPES)}")
     for entry in entries:
         if entry.size and entry.size not in SHAPES:
-            raise ConfigError(f"{entry.name}: its size {entry.size!r} must be {', '.join(SHAPES)}")
+            raise ConfigError(
+                f"{entry.name}: the size is {entry.size!r}; it must be one of {', '.join(SHAPES)}"
+            )
     check_settings(options.get("settings", ()))
     return ComparisonPlan(sources, entries, budget, **options)
 
 
 def check_settings(settings: tuple[str, ...]) -> None:
-    """Refuses what no recipe knows, and what would make the report say what is not so."""
+    """Raises an error for keys that no recipe has, and for keys that would make the report
+    wrong."""
     changes = recipes.overrides(settings)
     for table, values in changes.items():
         keys = [f"{table}.{key}" for key in values] if isinstance(values, dict) else [table]
@@ -57,13 +60,13 @@ def check_settings(settings: tuple[str, ...]) -> None:
             advice = SETTLED.get(key) or SETTLED.get(table)
             if advice is not None:
                 raise ConfigError(
-                    f"{key} would change what a comparison settles for all models alike; {advice}"
+                    f"{key} is the same for all models of a comparison and cannot be set; {advice}"
                 )
     recipes.make(changes)
 
 
 def size_for(budget: ModelBudget) -> str:
-    """The largest size that reads `WORTH` tokens for each of its parameters."""
+    """Returns the largest size that reads at least `WORTH` tokens for each of its parameters."""
     chosen = next(iter(SHAPES))
     for name, shape in SHAPES.items():
         parameters = 12 * shape.layers * shape.width**2
@@ -73,7 +76,8 @@ def size_for(budget: ModelBudget) -> str:
 
 
 def tokens_in(budget: ModelBudget, parameters: int) -> float:
-    """How many tokens the budget is worth for so many parameters: six operations each."""
+    """Returns the number of tokens that the budget allows for this many parameters, at six
+    operations per parameter and token."""
     if budget.kind == "tokens":
         return budget.amount
     operations = budget.amount

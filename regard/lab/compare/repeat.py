@@ -1,4 +1,4 @@
-"""How to do a comparison again: its command, the commands of its runs, versions and machine."""
+"""How to repeat a comparison: its command, the commands of its runs, versions and machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors")
 
 
 def recipe(plan: ComparisonPlan, out: Path) -> dict[str, Any]:
-    """All that the report says about repeating it; runs that are not there yet have no report."""
+    """Returns what the report says about repeating it. A run that does not exist yet has no
+    report."""
     comparison = Comparison(plan, out, lambda name, record: None)
     runs = []
     for cell in comparison.cells:
@@ -39,7 +40,8 @@ def recipe(plan: ComparisonPlan, out: Path) -> dict[str, Any]:
 
 
 def command(plan: ComparisonPlan, out: str) -> str:
-    """`regard compare …` with nothing left to a default that machines differ in."""
+    """Returns the `regard compare …` command, with every option whose default depends on the
+    machine."""
     models = ",".join(
         f"{e.model}:{e.objective}{'@' + e.size if e.size else ''}" for e in plan.entries
     )
@@ -54,7 +56,7 @@ def command(plan: ComparisonPlan, out: str) -> str:
 
 
 def spelt(budget: ModelBudget) -> str:
-    """As --budget reads it."""
+    """Returns the budget as --budget parses it."""
     unit = {"minutes": "m", "tokens": "tok", "flops": "flop"}[budget.kind]
     return f"{budget.amount:.15g}{unit}"
 
@@ -65,7 +67,8 @@ def versions() -> dict[str, str]:
 
 
 def machine(out: Path, names: list[str]) -> dict[str, Any]:
-    """Of the first run that says so; the processor of this machine, which made the report."""
+    """Returns the machine of the first run that names one, with the processor of this machine,
+    which writes the report."""
     facts: dict[str, Any] = {}
     for name in names:
         facts = facts or (read_json(out / RUNS / name / "run.json") or {}).get("machine", {})

@@ -1,8 +1,8 @@
-"""What a comparison found, written down: report.html, report.json, report.md.
+"""Writes the results of a comparison: report.html, report.json, report.md.
 
 The page is for people, the JSON for programs, the Markdown for a README or a terminal; all three
-say the same numbers. Each is written whole or not at all, and may be written again at any time,
-also of a comparison that is not finished.
+hold the same numbers. Each file is written whole or not at all. The report may be written again at
+any time, also for a comparison that is not finished.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SPENT = ("parameters", "tokens", "flops", "seconds", "tokens_per_second")
 
 
 def write_report(record: dict[str, Any], out: Path) -> dict[str, Any]:
-    """Writes the three files into `out`; gives what report.json says."""
+    """Writes the three files into `out` and returns the content of report.json."""
     report = report_of(record, out)
     replace(out / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     replace(out / "report.md", markdown(report))
@@ -54,14 +54,14 @@ def report_of(record: dict[str, Any], out: Path) -> dict[str, Any]:
         "spent": spent(record, plan),
         "recipe": recipe(plan, out),
         **record,
-        "cells": {name: told_of(cell) for name, cell in record["cells"].items()},
+        "cells": {name: without_examples(cell) for name, cell in record["cells"].items()},
     }
     report: dict[str, Any] = jsonable(contents)
     return report | {"summary": summary(report)}
 
 
-def told_of(cell: dict[str, Any]) -> dict[str, Any]:
-    """A cell without the figures of single examples, which stay in the cell's own file."""
+def without_examples(cell: dict[str, Any]) -> dict[str, Any]:
+    """Returns a cell without the figures of single examples, which stay in the cell's own file."""
     return {key: value for key, value in cell.items() if not key.endswith("_each")}
 
 
@@ -84,7 +84,7 @@ def numeral(count: int) -> str:
 
 
 def table(record: dict[str, Any], measure: RankedMetric) -> list[dict[str, Any]]:
-    """A row for each model that has the measure, the best first."""
+    """Returns a row for each model that has the metric, the best first."""
     ranked = scores(record, measure)
     best = leaders(ranked) if measure in RANKED else []
     return [
@@ -101,7 +101,8 @@ def table(record: dict[str, Any], measure: RankedMetric) -> list[dict[str, Any]]
 
 
 def spent(record: dict[str, Any], plan: ComparisonPlan) -> list[dict[str, Any]]:
-    """What each model cost, in the order of the plan: means over seeds, and the most memory."""
+    """Returns the cost of each model, in the order of the plan: means over seeds, and the peak
+    memory."""
     rows = []
     for entry in plan.entries:
         cells = cells_of(record, entry.name)
@@ -113,7 +114,7 @@ def spent(record: dict[str, Any], plan: ComparisonPlan) -> list[dict[str, Any]]:
 
 
 def cells_of(record: dict[str, Any], model: str) -> list[dict[str, Any]]:
-    """The cells of a model, one for each seed that is there."""
+    """Returns the cells of a model, one for each finished seed."""
     return [cell for name, cell in record["cells"].items() if name.rpartition("-")[0] == model]
 
 
@@ -121,19 +122,20 @@ def cells_of(record: dict[str, Any], model: str) -> list[dict[str, Any]]:
 
 
 def summary(report: dict[str, Any]) -> str:
-    """What a terminal shows: the findings and one table."""
+    """Returns what a terminal shows: the findings and one table."""
     lines = [f"# {report['title']['en']}", ""]
     lines += [f"- {sentence['en']}" for sentence in report["verdict"]]
     return "\n".join([*lines, "", *overview(report)])
 
 
 def overview(report: dict[str, Any]) -> list[str]:
-    """All models and their main figures; a pseudo-likelihood and what follows a prefix stand in
-    columns of their own.
-    """
+    """Returns a table of all models and their main metrics. A pseudo-likelihood and the bits after
+    a prefix have columns of their own."""
     shown = [measure for measure in MEASURES if report["tables"][measure.key]]
     figures = {
-        measure.key: {row["model"]: told(row, measure) for row in report["tables"][measure.key]}
+        measure.key: {
+            row["model"]: format_score(row, measure) for row in report["tables"][measure.key]
+        }
         for measure in shown
     }
     costs = {row["model"]: row for row in report["spent"]}
@@ -154,15 +156,15 @@ def overview(report: dict[str, Any]) -> list[str]:
     return grid(head, rows) if rows else []
 
 
-def told(row: dict[str, Any], measure: RankedMetric) -> str:
-    """A figure, with the spread of its seeds."""
+def format_score(row: dict[str, Any], measure: RankedMetric) -> str:
+    """Formats a metric with the deviation over its seeds."""
     value = measure.shown(row["mean"])
     value = f"**{value}**" if row["best"] else value
     return value if row["deviation"] is None else f"{value} ± {measure.shown(row['deviation'])}"
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """The summary, every interval, and how to do it again."""
+    """Returns the summary, every interval, and how to repeat the comparison."""
     parts = [report["summary"], "", "## 结论", ""]
     parts += [f"- {sentence['zh']}" for sentence in report["verdict"]]
     for measure in MEASURES:
@@ -188,7 +190,7 @@ def intervals(rows: list[dict[str, Any]], measure: RankedMetric) -> list[str]:
         span = row["interval"]
         between = "" if span is None else f"{measure.shown(span[0])} – {measure.shown(span[1])}"
         seeds = ", ".join(measure.shown(value) for value in row["values"])
-        lines.append([row["model"], told(row, measure), between, seeds])
+        lines.append([row["model"], format_score(row, measure), between, seeds])
     return grid(["model", measure.name.en, "95% interval (first seed)", "every seed"], lines)
 
 
@@ -206,7 +208,8 @@ def cost_rows(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def grid(head: list[str], rows: list[list[str]]) -> list[str]:
-    """A Markdown table whose columns also line up in a terminal; all but the first to the right."""
+    """Returns a Markdown table whose columns also line up in a terminal; all columns but the first
+    are aligned right."""
     safe = [[cell.replace("|", "\\|") for cell in row] for row in (head, *rows)]
     widths = [max(len(row[i]) for row in safe) for i in range(len(head))]
 

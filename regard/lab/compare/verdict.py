@@ -1,8 +1,10 @@
-"""What a comparison showed, in words: English and Chinese, and no more than it showed.
+"""States the results of a comparison in words, in English and Chinese, and no more than it
+showed.
 
-Two models are told apart only where their difference is larger than the noise: with several seeds
-by Welch's t-test of their figures; with one seed where the 95% interval of their difference leaves
-out zero, both resampled over the same documents (or words, or pairs). With one seed that is said.
+Two models are called different only if their difference is larger than the noise: with several
+seeds by Welch's t-test of their figures; with one seed if the 95% interval of their difference
+excludes zero, with both resampled over the same documents (or words, or pairs). With one seed, the
+verdict says so.
 """
 
 from __future__ import annotations
@@ -15,25 +17,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.core.bilingual import Bilingual as Bilingual  # for the report: all from one place
+from regard.core.bilingual import Bilingual as Bilingual  # exported again for the report
 from regard.lab.compare.lineup import NGRAM
 from regard.metrics.base import Array
 from regard.metrics.bootstrap import intervals
 from regard.report.pages import words
 
-FEWEST = 6  # examples: with five that all point one way, chance does so once in sixteen
-RARE = 0.05  # of differences that are none, so many are taken for some
-KEPT = 0.05  # of a budget: what is spent may differ by so much
+FEWEST = 6  # examples; five examples agree by chance once in sixteen times
+RARE = 0.05  # the significance level
+KEPT = 0.05  # the share of the budget by which the spent amount may differ
 
 
 @dataclass(frozen=True)
 class RankedMetric:
-    """A figure that models can be ranked by."""
+    """A metric that models can be ranked by."""
 
     key: str
     name: Bilingual
-    falling: bool = False  # is less better?
-    share: bool = False  # is it a share, shown in percent?
+    falling: bool = False  # whether lower is better
+    share: bool = False  # whether it is a share, shown in percent
 
     def shown(self, value: float) -> str:
         return f"{value:.1%}" if self.share else f"{value:.3f}"
@@ -60,7 +62,7 @@ MEASURES = (BITS, PREFIX, PSEUDO, HIDDEN, PAIRS, PROBE)
 
 
 class RatioSums(NamedTuple):
-    """What a figure is made of: over all examples, the sum of the first by that of the second."""
+    """The parts of a figure: over all examples, the sum of `sums` divided by the sum of `sizes`."""
 
     sums: list[float]
     sizes: list[float]
@@ -68,11 +70,11 @@ class RatioSums(NamedTuple):
 
 @dataclass(frozen=True)
 class Score:
-    """A model by one measure, over its seeds."""
+    """One metric of a model, over its seeds."""
 
     model: str
     values: tuple[float, ...]
-    interval: tuple[float, float] | None  # of the first seed, over what was measured
+    interval: tuple[float, float] | None  # of the first seed, over examples
     each: RatioSums | None = field(default=None, compare=False)  # of the first seed, by example
 
     @property
@@ -85,12 +87,12 @@ class Score:
 
     @property
     def error(self) -> float | None:
-        """The standard error of the mean."""
+        """Returns the standard error of the mean."""
         return None if self.deviation is None else self.deviation / math.sqrt(len(self.values))
 
 
 def scores(record: dict[str, Any], measure: RankedMetric) -> list[Score]:
-    """All models that have the measure, the best first."""
+    """Returns all models that have the metric, the best first."""
     by_model: dict[str, list[dict[str, Any]]] = {}
     for name, cell in record["cells"].items():
         if name != NGRAM and cell.get(measure.key) is not None:
@@ -112,7 +114,7 @@ def scores(record: dict[str, Any], measure: RankedMetric) -> list[Score]:
 
 
 def apart(one: Score, other: Score) -> bool:
-    """Is the difference larger than the noise?"""
+    """Returns whether the difference is larger than the noise."""
     if one.error is not None and other.error is not None:
         return more_than_noise(one.mean - other.mean, one, other)
     if one.each and other.each and one.each.sizes == other.each.sizes:
@@ -124,7 +126,8 @@ def apart(one: Score, other: Score) -> bool:
 
 
 def more_than_noise(difference: float, *models: Score) -> bool:
-    """Would means over seeds differ so much less than once in twenty by chance? (Welch)"""
+    """Returns whether means over seeds would differ this much by chance less than once in twenty
+    times (Welch's t-test)."""
     from scipy import stats
 
     noisy = [(score.error**2, len(score.values) - 1) for score in models if score.error]
@@ -136,7 +139,7 @@ def more_than_noise(difference: float, *models: Score) -> bool:
 
 
 def noise_is_known(one: Score, other: Score) -> bool:
-    """Can their difference be held against anything?"""
+    """Returns whether there is an estimate of the noise of their difference."""
     if one.error is not None and other.error is not None:
         return True
     if one.each and other.each and one.each.sizes == other.each.sizes:
@@ -145,9 +148,9 @@ def noise_is_known(one: Score, other: Score) -> bool:
 
 
 def differ(one: RatioSums, other: RatioSums) -> bool:
-    """Does the interval of their difference leave out zero?
+    """Returns whether the interval of their difference excludes zero.
 
-    What makes an example easy or hard for both is no noise here.
+    What makes an example easy or hard for both models does not count as noise here.
     """
     if len(one.sizes) < FEWEST:
         return False
@@ -162,12 +165,13 @@ def differ(one: RatioSums, other: RatioSums) -> bool:
 
 
 def leaders(ranked: list[Score]) -> list[Score]:
-    """The best, and all that cannot be told from it."""
+    """Returns the best model, and all models that do not differ from it by more than the noise."""
     return [score for score in ranked if score is ranked[0] or not apart(ranked[0], score)]
 
 
 def say(key: str, **values: str | list[str] | Bilingual) -> Bilingual:
-    """A sentence of the verdict in both languages; names are listed as each of them does."""
+    """Returns a sentence of the verdict in both languages; lists of names follow each language's
+    style."""
 
     def shown(value: str | list[str] | Bilingual, english: bool) -> str:
         if isinstance(value, Bilingual):
@@ -186,7 +190,7 @@ def say(key: str, **values: str | list[str] | Bilingual) -> Bilingual:
 
 
 def verdict(record: dict[str, Any]) -> list[Bilingual]:
-    """The findings, the most important one first."""
+    """Returns the findings, the most important one first."""
     ranked = ((measure, scores(record, measure)) for measure in RANKED)
     return [
         *(ranking(measure, own) for measure, own in ranked if own),
@@ -239,7 +243,7 @@ def costs(record: dict[str, Any]) -> list[Bilingual]:
 
 
 def beside_budget(record: dict[str, Any]) -> list[Bilingual]:
-    """Who has spent more or less than was given."""
+    """Names the models that spent more or less than the budget."""
     budget = record["plan"]["budget"]
     key, unit = {"minutes": ("seconds", 60), "tokens": ("tokens", 1), "flops": ("flops", 1)}[
         budget["kind"]
@@ -252,7 +256,8 @@ def beside_budget(record: dict[str, Any]) -> list[Bilingual]:
 
 
 def trained_once(record: dict[str, Any]) -> list[Bilingual]:
-    """A comparison that was stopped may have fewer seeds than its plan."""
+    """Names the models with only one seed: an interrupted comparison may have fewer seeds than its
+    plan."""
     ran = Counter(name.rpartition("-")[0] for name in record["cells"] if name != NGRAM)
     once = [model for model, times in ran.items() if times == 1]
     if not once:
@@ -261,7 +266,8 @@ def trained_once(record: dict[str, Any]) -> list[Bilingual]:
 
 
 def probed(record: dict[str, Any]) -> list[Bilingual]:
-    """What a probe reads counts only where it is more than it reads of an untrained twin."""
+    """Names the models whose probe is better than the probe of an untrained model of the same
+    shape; only that difference counts."""
     ranked = scores(record, PROBE)
     above = [
         score.model

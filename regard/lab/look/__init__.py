@@ -1,8 +1,8 @@
-"""`regard look`: one page of a model's attention on a text.
+"""`regard look`: one page that shows the attention of a model on a text.
 
 recorded = look(regard.load("my-run"), "the cat sat on the mat")
 recorded.sides[0].stacks[0].layers[2].weights(0)   # [rows, columns] of one head
-recorded.save("cat.html")                          # a page that needs nothing else
+recorded.save("cat.html")                          # a page that needs no other file
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Weights as bytes for a page, in as many bits as there is room for.
+"""Packs attention weights into bytes for a page, with as many bits as fit.
 
-f4   as they were recorded: 32-bit floats
-u2   16 bits: parts of the row's largest weight, off by at most 1/131,070 of it
-u1   8 bits, off by at most 1/510 of it
-top  only the largest weights of a row, each in 8 bits with its place, and the sum of the others
+f4   the recorded 32-bit floats u2   16 bits: fractions of the row's largest weight, with an error
+of at most 1/131,070 of it u1   8 bits, with an error of at most 1/510 of it top  only the largest
+weights of a row, each in 8 bits with its position, and the sum of the others
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ import numpy as np
 from regard.lab.look.weights import HeadWeights, KeyBand
 
 EXACT, FINE, MOST = 8 * 2**20, 12 * 2**20, 24 * 2**20  # bytes of all weights in f4, u2, u1 and top
-SMALL = 40  # rows and columns of the small pictures at most
+SMALL = 40  # the most rows and columns of a small picture
 LARGEST = {"u2": 65535, "u1": 255}
 TYPES: dict[str, Any] = {"f4": np.dtype("<f4"), "u2": np.dtype("<u2"), "u1": np.dtype("u1")}
-LONG = 512  # rows from which what is no band is only kept in part
-KEPT = 32  # weights of a row that are then kept
+LONG = 512  # a full matrix of more rows among bands is stored as `top`
+KEPT = 32  # weights of a row that are then stored
 
 
 @dataclass(frozen=True)
 class Precision:
-    """How weights are kept: one of the four, and for `top` how many of a row."""
+    """How weights are stored: one of the four kinds, and for `top` how many weights of a row."""
 
     kind: str
     count: int = 0
 
     @classmethod
     def of(cls, cells: int, rows: int, room: float = 1.0) -> Precision:
-        """What there is room for: so many weights, in so many rows of heads."""
+        """Returns the best precision that fits for `cells` weights in `rows` rows of all heads."""
         if 4 * cells <= EXACT * room:
             return cls("f4")
         if 2 * cells <= FINE * room:
@@ -44,14 +43,14 @@ class Precision:
         return cls("top", int(min(max((MOST * room / max(rows, 1) - 8) // 3, 1), 255)))
 
     def beside(self, matrix: HeadWeights, banded: bool) -> Precision:
-        """For a matrix without a band among others that have one."""
+        """Returns the precision for a matrix without a band, if others of the page have one."""
         large = banded and matrix.band is None and len(matrix.values) > LONG
         return Precision("top", KEPT) if large and self.kind != "top" else self
 
 
 @dataclass(frozen=True)
 class Packed:
-    """One matrix as bytes; `unpack` gives it back, as the page does."""
+    """One matrix as bytes. `unpack` restores it, as the page does."""
 
     kind: str
     data: bytes
@@ -63,7 +62,8 @@ class Packed:
     count: int = 0
 
     def table(self) -> dict[str, Any]:
-        """For JSON: short names, for there may be thousands."""
+        """Returns the fields for JSON, with short names, because there may be thousands of
+        matrices."""
         fields: dict[str, Any] = {"a": self.kind, "d": base64.b64encode(self.data).decode()}
         if self.count:
             fields["k"] = self.count
@@ -76,7 +76,7 @@ class Packed:
         return fields
 
     def unpack(self) -> np.ndarray:
-        """[rows, keys]"""
+        """Returns the weights [rows, keys]."""
         if self.kind == "top":
             return untop(self.data, self.rows, self.keys, self.count)
         width = self.keys if self.band is None else self.band.width
@@ -100,7 +100,8 @@ def pack(matrix: HeadWeights, precision: Precision) -> Packed:
 
 
 def quantise(values: np.ndarray, kind: str) -> bytes:
-    """f4: the values; else each row's largest as f4, and then the parts of it."""
+    """Returns the values for f4; otherwise the largest weight of each row as f4, then the fractions
+    of it."""
     if kind == "f4":
         return values.astype(TYPES[kind]).tobytes()
     most = values.max(1, initial=0.0).astype(TYPES["f4"])
@@ -124,7 +125,8 @@ def unquantise(data: bytes, kind: str, rows: int, width: int) -> np.ndarray:
 
 
 def top(matrix: HeadWeights, count: int) -> bytes:
-    """Of all rows: the largest weight, the sum of those left out, places, and parts."""
+    """Packs, for all rows: the largest weight, the sum of the weights left out, positions, and
+    fractions."""
     values, rows = matrix.values, len(matrix.values)
     keys = np.zeros((rows, count), "<u2")
     strongest = np.zeros((rows, count), np.float32)
@@ -147,7 +149,7 @@ def top(matrix: HeadWeights, count: int) -> bytes:
 
 
 def largest(values: np.ndarray, count: int) -> np.ndarray:
-    """The places of the largest, the largest first."""
+    """Returns the positions of the largest values of each row, in descending order of value."""
     count = min(count, values.shape[1])
     chosen = np.argpartition(-values, count - 1, 1)[:, :count]
     order = np.argsort(-np.take_along_axis(values, chosen, 1), 1, kind="stable")
@@ -168,10 +170,9 @@ def untop(data: bytes, rows: int, keys: int, count: int) -> np.ndarray:
 
 
 def thumbnail(matrix: HeadWeights) -> tuple[np.ndarray, tuple[int, int]]:
-    """The strongest weight of each part of the matrix, not finer than the matrix, in 8 bits. The
-    scale ends where it does in the large picture: at what nine of ten rows do not exceed, and
-    not below four times an even share.
-    """
+    """Returns the largest weight of each part of the matrix in 8 bits, not finer than the matrix
+    itself. The scale ends where it does in the large picture: at the weight that nine of ten rows
+    do not exceed, and not below four times a uniform share."""
     rows, keys = len(matrix.values), matrix.keys
     down, across = min(SMALL, rows), min(SMALL, keys)
     if not rows * keys:

@@ -1,7 +1,9 @@
-"""How each kind of model reads a text to be looked at: what goes in, and what its rows are called.
+"""How each kind of model reads a text that `regard look` shows: its inputs, and the labels of its
+rows.
 
-A causal model gets the text alone, or what its task puts around it; an encoder the text between its
-marks; an encoder-decoder two texts; Transformer-XL and XLNet a text before, as memory.
+A causal model reads the text alone, or with what its task puts around it; an encoder reads the text
+between its special tokens; an encoder-decoder reads two texts; Transformer-XL and XLNet may read
+another text before it, as memory.
 """
 
 from __future__ import annotations
@@ -25,16 +27,16 @@ from regard.tasks import TASKS
 from regard.tasks import task as find
 from regard.tasks.labeled import task_facts
 
-LONGEST = 8192  # tokens: the pairs of more would not fit a usual machine
-SAID = 40  # places of an order that a sentence names
-NEW = 64  # tokens that a decoder writes where no target is given
+LONGEST = 8192  # tokens; the attention of a longer text would not fit into the usual memory
+SAID = 40  # positions of a prediction order that a note names
+NEW = 64  # tokens that a decoder writes if no target is given
 
-Note = dict[str, Any]  # a sentence of `words` by its key, and the numbers in it
+Note = dict[str, Any]  # the key of a sentence in `words`, and the numbers in it
 
 
 @dataclass(frozen=True)
 class LookOptions:
-    """What is wanted beside the text."""
+    """The options of a recording besides the text."""
 
     target: str | Sequence[int] | None = None
     order: int | Sequence[int] | None = None
@@ -45,7 +47,7 @@ class LookOptions:
 
 @dataclass(frozen=True)
 class StackPart:
-    """Rows start … end of a stack of layers, and how rows and columns are called."""
+    """Rows start … end of a stack of layers, and the names of its rows and columns."""
 
     kind: str  # self, encoder, decoder, cross, content, query
     rows: str
@@ -56,13 +58,11 @@ class StackPart:
 
 @dataclass
 class AttentionReading:
-    """A text as a model reads it: call `run`, and these are the stacks that attend."""
+    """A text as a model reads it. `run` runs the model, and `parts` are the stacks that attend."""
 
     run: Callable[[], object]
     names: dict[str, list[LookToken]]
-    parts: dict[
-        str, list[StackPart]
-    ]  # by what the attention belongs to: self, encoder, decoder, cross
+    parts: dict[str, list[StackPart]]  # by the kind of attention: self, encoder, decoder, cross
     past: int = 0
     notes: list[Note] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)  # of a knowledge graph
@@ -73,7 +73,8 @@ def note(key: str, **values: Any) -> Note:
 
 
 def read(loaded: Checkpoint, text: str | Sequence[int], options: LookOptions) -> AttentionReading:
-    """Refuses what the model has no use for, so that nothing asked is silently left out."""
+    """Builds the reading for this model. Raises InputError for an option that the model cannot use,
+    so that no option is silently ignored."""
     model = loaded.model
     name = model.family.name
     for value, able, option, needs in (
@@ -83,12 +84,14 @@ def read(loaded: Checkpoint, text: str | Sequence[int], options: LookOptions) ->
         (options.global_tokens, "global_tokens" in model.accepts, "global tokens", "Longformer"),
     ):
         if value is not None and not able:
-            raise InputError(f"{option} is for {needs}; this model is a {name}")
+            raise InputError(f"{option} is for {needs}, but this model is a {name}; leave it out")
     if isinstance(text, str) and not text.strip():
         raise InputError("there is no text to look at; give one with at least one word")
     if model.kind == "encoder-decoder":
         if options.knowledge:
-            raise InputError(f"knowledge is for encoders that have learned with it, not for {name}")
+            raise InputError(
+                f"knowledge is for encoders trained with it, not for {name}; leave it out"
+            )
         return of_pair(loaded, text, options)
     if model.remembers == "rows":
         return of_recurrent(loaded, text, options)
@@ -114,9 +117,9 @@ def encoded(loaded: Checkpoint, text: str | Sequence[int], *, special: bool) -> 
 
 
 def row_of(loaded: Checkpoint, text: str | Sequence[int]) -> tuple[list[int], list[int] | None]:
-    """The ids of a text and their segments. Around it stand the marks between which the model has
-    learned to read, whether its tokenizer adds them or not: an encoder's, or those of a task.
-    """
+    """Returns the ids of a text and their segments. Around the text stand the special tokens that
+    the model was trained with (an encoder's, or those of a task), whether its tokenizer adds them
+    or not."""
     model = loaded.model
     layout, special = model.family.input_format, Prompts(loaded).special
     if layout is not None and special is not None and isinstance(text, str):
@@ -129,12 +132,13 @@ def row_of(loaded: Checkpoint, text: str | Sequence[int]) -> tuple[list[int], li
 
 
 def task_of(loaded: Checkpoint) -> dict[str, Any]:
-    """What a fine-tuned model has learned; {} for any other."""
+    """Returns the content of task.json of a fine-tuned model; {} for any other model."""
     return {} if loaded.path is None else task_facts(loaded.path)
 
 
 def first_is_global(loaded: Checkpoint) -> bool:
-    """Does the first row of a Longformer see everything, as it has learned its task?"""
+    """Returns whether the first token of a Longformer is global, as it was when it learned its
+    task."""
     name = task_of(loaded).get("task")
     if name not in TASKS or not find(name).has_objective:
         return True
@@ -161,7 +165,9 @@ def of_text(
         chosen = usual if options.global_tokens is None else options.global_tokens
         places = [place - 1 for place in chosen]
         if not all(0 <= place < len(ids) for place in places):
-            raise InputError(f"global tokens are numbers from 1 to {len(ids)}, those of the text")
+            raise InputError(
+                f"the global tokens are {list(chosen)}; they must be from 1 to {len(ids)}"
+            )
         inputs["global_tokens"] = torch.zeros(1, len(ids), dtype=torch.bool)
         inputs["global_tokens"][0, places] = True
         names = [t.marked("global") if i in places else t for i, t in enumerate(names)]
@@ -176,7 +182,8 @@ def of_text(
 def of_recurrent(
     loaded: Checkpoint, text: str | Sequence[int], options: LookOptions
 ) -> AttentionReading:
-    """Transformer-XL and XLNet: a memory before the text, and XLNet's order of guessing."""
+    """Reads with Transformer-XL or XLNet: a memory before the text, and XLNet's prediction
+    order."""
     model = loaded.model
     ids, segments = row_of(loaded, text)
     names = tokens_of(loaded.tokenizer, ids)
@@ -226,26 +233,27 @@ def of_recurrent(
 
 
 def remembered(model: Any, before: list[int]) -> Callable[[], State]:
-    """Reads a text into a memory, in pieces of which every row is kept (an XLNet may keep only the
-    first `reuse_len` rows of one); each call gives that memory anew.
-    """
+    """Reads a text into a memory, in segments of which every row is kept (an XLNet may keep only
+    the first `reuse_len` rows of a segment). Each call of the returned function gives a new copy of
+    that memory."""
     step = min(len(before), model.limits.mem_len, model.limits.reuse_len)
     if step == 0:
-        raise InputError("this model remembers nothing (its memory is 0); leave the memory out")
+        raise InputError("this model keeps no rows (its memory is 0); leave the memory out")
     state = State()
     with torch.no_grad(), model.one_direction():
         for start in range(0, len(before), step):
             model(torch.tensor([before[start : start + step]]), state=state)
     if not state.hidden or state.hidden[0].size(1) == 0:
-        raise InputError("nothing of the memory's text is remembered; leave the memory out")
+        raise InputError("the model keeps no row of the memory's text; leave the memory out")
     return lambda: State(hidden=list(state.hidden), length=state.length)
 
 
 def ranks(order: int | Sequence[int], length: int) -> list[int]:
-    """Each token's place in the order of guessing, -1 for those that all may see.
+    """Returns the position of each token in the prediction order, -1 for tokens that all rows may
+    see.
 
-    A number is the seed of an order of all tokens; a list names tokens, counted from 1, in the
-    order in which they are guessed, and the others are given.
+    A number is the seed of an order of all tokens. A list names tokens, counted from 1, in the
+    order in which they are predicted; the other tokens are given.
     """
     if isinstance(order, int):
         chosen = permutation(length, order, "order of guessing").tolist()
@@ -269,7 +277,8 @@ def ranks(order: int | Sequence[int], length: int) -> list[int]:
 def of_pair(
     loaded: Checkpoint, text: str | Sequence[int], options: LookOptions
 ) -> AttentionReading:
-    """The decoder's rows are its inputs: the start, and then the target, each guessing the next."""
+    """Reads with an encoder-decoder. The decoder's rows are its inputs: the start token and then
+    the target; each row predicts the next token."""
     model, prompts = loaded.model, Prompts(loaded)
     prompt = readable(text) if isinstance(text, str) else encoded(loaded, text, special=False)
     source = prompts.encode(prompt)
@@ -284,7 +293,9 @@ def of_pair(
         target = encoded(loaded, options.target, special=False)
     for ids in (source, target):
         if len(ids) > LONGEST:
-            raise InputError(f"a text has {len(ids):,} tokens; a page shows up to {LONGEST:,}")
+            raise InputError(
+                f"a text has {len(ids):,} tokens; a page shows up to {LONGEST:,}, so shorten it"
+            )
     first = tokens_of(loaded.tokenizer, [model.config.start_id])[0]
     start = LookToken(first.text, marks=("start",))
     names = {
@@ -306,7 +317,8 @@ def of_pair(
 def informed(
     loaded: Checkpoint, ids: list[int], segments: list[int] | None
 ) -> tuple[list[int], list[int] | None, list[LookToken], dict[str, Any], list[Note], list[str]]:
-    """The row with what the run's own graph says of it, read as the run has learned to."""
+    """Returns the row with the facts that the run's own knowledge graph adds, read as in its
+    training."""
     from regard.data.knowledge.options import KnowledgeOptions
     from regard.tasks.knowledge import KnowledgeInputs, check_use
 
@@ -315,7 +327,8 @@ def informed(
     special = Prompts(loaded).special
     if not table or special is None:
         raise ConfigError(
-            "this run has no knowledge; learn with it first: regard finetune … --knowledge FILE"
+            "this run was trained without knowledge; train with it first: regard finetune … "
+            "--knowledge FILE"
         )
     family = loaded.model.family.name
     check_use(family, task["task"])
@@ -348,7 +361,7 @@ def informed(
 
 
 def branches(loaded: Checkpoint, row: Any) -> list[str]:
-    """Each branch with the word it grows from, as text."""
+    """Returns each branch as text, with the word that it belongs to."""
     facts, sentences = row.facts, []
     tokenizer: Any = loaded.tokenizer
     for line in range(1, int(facts["line"].max()) + 1):

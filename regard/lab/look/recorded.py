@@ -1,4 +1,4 @@
-"""What is recorded of a model that reads a text: plain arrays, for a page or for a program."""
+"""Records the attention of a model that reads a text: plain arrays, for a page or for a program."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from regard.lab.look.weights import HeadWeights, matrices, shape
 
 WHERE = re.compile(r"(.*\.(?:attention|cross))\.layer")
 Tell = Callable[[int, int], None]  # (layers done, all layers)
-WRITTEN = 512 * 512  # averaged weights of a layer that are still written as numbers
+WRITTEN = 512 * 512  # `facts` writes the averaged weights of a layer up to this number
 
 
 @dataclass
 class Layer:
-    """The heads of one layer, their mean, and the rollout up to it."""
+    """The heads of one layer, their mean, and the rollout up to this layer."""
 
     name: str
     heads: list[Packed]
     mean: Packed
     rolled: Packed
-    pictures: list[tuple[np.ndarray, tuple[int, int]]]  # small ones: heads, mean, rollout
+    pictures: list[tuple[np.ndarray, tuple[int, int]]]  # thumbnails of heads, mean, rollout
 
     def weights(self, head: int) -> np.ndarray:
-        """[rows, columns] of a head, counted from 0, as precise as they were kept."""
+        """Returns the weights [rows, columns] of a head, counted from 0, in the stored
+        precision."""
         return self.heads[head].unpack()
 
     @property
@@ -51,17 +52,17 @@ class Layer:
 
 @dataclass
 class LayerStack:
-    """Layers whose rows and columns are the same: an encoder, a decoder, a stream."""
+    """Layers with the same rows and columns: an encoder, a decoder, a stream."""
 
     kind: str
-    rows: str  # which of the side's tokens
+    rows: str  # a key of the side's tokens
     columns: str
     layers: list[Layer] = field(default_factory=list)
 
 
 @dataclass
 class LookSide:
-    """One model with one text."""
+    """The record of one model with one text."""
 
     model: str
     family: str
@@ -81,30 +82,31 @@ class Recorded:
     sides: list[LookSide]
 
     def html(self) -> str:
-        """One page that needs nothing else."""
+        """Returns one page that needs no other file."""
         from regard.lab.look.page import page
 
         return page(self)
 
     def save(self, path: Path | str, *, force: bool = False) -> Path:
-        """Writes the page; what is there already stays, unless `force` says otherwise."""
+        """Writes the page. An existing file is not overwritten, unless `force` is true."""
         from regard.training.report import replace
 
         file = Path(path)
         if file.exists() and not force:
-            raise StorageError(f"{file} exists already; choose another name, or say --force")
+            raise StorageError(f"{file} exists already; choose another name, or use --force")
         if not file.parent.is_dir():
-            raise StorageError(f"there is no directory {file.parent} to write {file.name} into")
+            raise StorageError(
+                f"there is no directory {file.parent} to write {file.name} into; create it"
+            )
         return replace(file, self.html())
 
     def facts(self) -> dict[str, Any]:
-        """For programs: tokens, layers, heads, and the averaged weights of each layer (None where
-        they are too many to be written down).
-        """
-        return {"sides": [told(side) for side in self.sides]}
+        """Returns tokens, layers, heads, and the averaged weights of each layer (None if they are
+        too many to be written), for programs."""
+        return {"sides": [side_facts(side) for side in self.sides]}
 
 
-def told(side: LookSide) -> dict[str, Any]:
+def side_facts(side: LookSide) -> dict[str, Any]:
     def numbers(table: np.ndarray) -> list[list[float]] | None:
         return None if table.size > WRITTEN else [[round(float(x), 6) for x in r] for r in table]
 
@@ -144,11 +146,12 @@ def look(
 ) -> Recorded:
     """Records every head of a model that reads a text.
 
-    `second` is another text, `against` another model: one of them, for a page with two sides.
-    `target` is the decoder's text (else it is written by the model), `order` XLNet's: a seed, or
-    the tokens to guess, counted from 1. `memory` is read before the text (Transformer-XL, XLNet).
-    `knowledge` adds what the run's graph says. `global_tokens` are a Longformer's, counted from 1;
-    the first unless given. `tell` hears of each layer that is done: a long text takes a while.
+    `second` is another text, `against` another model: give one of them for a page with two sides.
+    `target` is the decoder's text (otherwise the model writes it). `order` is for XLNet: a seed, or
+    the tokens to predict, counted from 1. `memory` is a text that is read before (Transformer-XL,
+    XLNet). `knowledge` adds what the run's knowledge graph says. `global_tokens` are a
+    Longformer's, counted from 1; by default the first. `tell` is called after each layer, because a
+    long text takes a while.
 
     >>> look(regard.load("my-gpt"), "the cat sat").save("cat.html")
     """
@@ -168,7 +171,7 @@ def look(
 
 
 def titles(models: Sequence[Checkpoint]) -> list[str]:
-    """The directories' names; of two that are the same, with those they stand in."""
+    """Returns the names of the directories; if two are the same, with their parent directories."""
     names = [m.model.family.name if m.path is None else m.path.resolve().name for m in models]
     if len(set(names)) < len(models) and len({id(m) for m in models}) == len(models):
         names = [
@@ -189,13 +192,13 @@ def side_of(
     with at_rest(loaded.model):
         reading = read(loaded, text, options)
         survey = RecordingSizes()
-        watched(loaded, reading, survey.add)
+        run_recorded(loaded, reading, survey.add)
         precision = Precision.of(*survey.count(), room)
         total = len(survey.parts)
         keeper = LayerPacker(
             reading, precision, lambda done: None if tell is None else tell(done, total)
         )
-        watched(loaded, reading, keeper.add)
+        run_recorded(loaded, reading, keeper.add)
         keeper.finish()
     shown = text if isinstance(text, str) else " ".join(map(str, text))
     return LookSide(
@@ -204,17 +207,18 @@ def side_of(
     )  # fmt: skip
 
 
-def watched(
+def run_recorded(
     loaded: Checkpoint, reading: AttentionReading, take: Callable[[AttentionCall], None]
 ) -> None:
-    """Runs the model; each attention is handed on as it is seen, and not kept."""
+    """Runs the model and passes each attention on as it is recorded, without keeping it."""
     with torch.no_grad(), record(loaded.model) as recording:
         recording.layers = StreamedCalls(take)
         reading.run()
 
 
 class StreamedCalls(list[AttentionCall]):
-    """A list that keeps nothing: the keys and biases of all layers may be more than there is."""
+    """A list that keeps nothing, because the keys and biases of all layers may not fit into
+    memory."""
 
     def __init__(self, take: Callable[[AttentionCall], None]) -> None:
         super().__init__()
@@ -225,7 +229,7 @@ class StreamedCalls(list[AttentionCall]):
 
 
 def place_of(name: str) -> str:
-    """The attention that a recorded part belongs to: a layer may have two parts."""
+    """Returns the attention that a recorded call belongs to: one layer may record two calls."""
     match = WHERE.match(name)
     return match[1] if match else name
 
@@ -237,7 +241,7 @@ def kind_of(place: str) -> str:
 
 
 class RecordingSizes:
-    """Counts what there will be to keep."""
+    """Counts the weights that will be stored."""
 
     def __init__(self) -> None:
         self.parts: dict[str, list[tuple[int, int, int, int]]] = {}
@@ -247,7 +251,7 @@ class RecordingSizes:
             self.parts.setdefault(place_of(seen.name), []).append(shape([seen]))
 
     def count(self) -> tuple[int, int]:
-        """Weights and rows, over all heads, means and rollouts."""
+        """Returns the number of weights and of rows, over all heads, means and rollouts."""
         cells = rows = 0
         for parts in self.parts.values():
             count = sum(part[0] for part in parts)
@@ -259,7 +263,7 @@ class RecordingSizes:
 
 
 class LayerPacker:
-    """Packs layer after layer as they are seen."""
+    """Packs the layers one after the other as they are recorded."""
 
     def __init__(
         self, reading: AttentionReading, precision: Precision, tell: Callable[[int], None]
@@ -312,7 +316,8 @@ class LayerPacker:
         self.tell(self.done)
 
     def rolled(self, kind: str, parts: Sequence[StackPart], mean: np.ndarray) -> np.ndarray:
-        """The shares of the columns in the rows after one more attention."""
+        """Adds one more attention to the rollout and returns the shares of the columns in
+        the rows."""
         if kind == "cross":
             below = self.rollouts["decoder"]
             assert isinstance(below, CrossRollout)
@@ -328,7 +333,7 @@ class LayerPacker:
 
 
 class Mean:
-    """The mean of heads: in their band while they share one, else of all pairs."""
+    """The mean of heads: in their band while they share one, otherwise as a full matrix."""
 
     def __init__(self) -> None:
         self.total: HeadWeights | None = None

@@ -1,4 +1,4 @@
-"""Tokens as people can read them: whole characters only, whatever bytes a piece holds."""
+"""Readable labels for tokens: whole characters only, whatever bytes a token holds."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from regard.data.tokenizer import Tokenizer
 from regard.decoding.pieces import BROKEN
 from regard.report import clean
 
-TOGETHER = 8  # tokens that may share characters: each byte one token, and beginnings of the next
+TOGETHER = 8  # tokens that may share characters: one for each byte, and the start of the next
 LONGEST = 40  # characters of a label
 
 
 @dataclass(frozen=True)
 class LookToken:
-    """One row or column. `part` counts from 1 where several tokens make one character."""
+    """One row or column. If several tokens make one character, `part` counts them from 1."""
 
     text: str
     part: int = 0
     parts: int = 0
     marks: tuple[str, ...] = ()  # special, memory, global, branch, entity, start
-    rank: int | None = None  # XLNet: its place in the order of guessing, from 1 on
-    place: int = 0  # its number in the text where rows count otherwise; a memory's are below 0
+    rank: int | None = None  # XLNet: its position in the prediction order, from 1
+    place: int = 0  # its number in the text if that differs from its row; negative in a memory
 
     def marked(self, *names: str) -> LookToken:
         return replace(self, marks=(*self.marks, *names))
@@ -44,10 +44,10 @@ class LookToken:
 
 
 def tokens_of(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[LookToken]:
-    """A name for each id; without a tokenizer its number.
+    """Returns a label for each id, or its number if there is no tokenizer.
 
-    Where a character's bytes are spread over several tokens, each of them is shown as the whole
-    character and which part of it it is.
+    If the bytes of a character are spread over several tokens, each of these tokens is shown as the
+    whole character, with the number of its part.
     """
     if tokenizer is None or tokenizer.fast is None:
         return [LookToken(str(i)) for i in ids]
@@ -73,7 +73,8 @@ def tokens_of(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[LookToken
 
 
 def whole(tokenizer: Tokenizer, ids: Sequence[int], start: int) -> int:
-    """Where the tokens end that are whole characters together; 0 if none are."""
+    """Returns the end of the shortest run of tokens from `start` that is whole characters; 0 if
+    there is none."""
     for end in range(start + 1, min(start + TOGETHER, len(ids)) + 1):
         if BROKEN not in tokenizer.decode(list(ids[start:end]), special=True):
             return end
@@ -81,7 +82,8 @@ def whole(tokenizer: Tokenizer, ids: Sequence[int], start: int) -> int:
 
 
 def label(text: str) -> str:
-    """Visible, even where it is only a space or a new line, and not endless."""
+    """Returns a visible label of limited length, even for a text that is only a space or a new
+    line."""
     if text.isspace():
         text = "".join("⏎" if c in "\n\r" else "⇥" if c == "\t" else "␣" for c in text)
     text = clean(text.strip()) or "∅"
@@ -91,7 +93,7 @@ def label(text: str) -> str:
 
 
 def in_bytes(tokenizer: Tokenizer, token: int) -> str:
-    """Bytes that are no character, as numbers."""
+    """Returns the bytes of a token that is no whole character, as hexadecimal numbers."""
     piece = tokenizer.tokens([token])[0]
     table = byte_letters()
     if piece and all(letter in table for letter in piece) and not piece.startswith("<0x"):
@@ -101,9 +103,8 @@ def in_bytes(tokenizer: Tokenizer, token: int) -> str:
 
 @cache
 def byte_letters() -> dict[str, int]:
-    """The letters by which GPT-2's tokenizer writes bytes: those that can be seen stand for
-    themselves, the others for 256 and on.
-    """
+    """Returns the characters that GPT-2's tokenizer writes bytes with: a printable byte stands for
+    itself, the others are the characters from 256 on."""
     seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in set(seen)]
     table = {chr(byte): byte for byte in seen}

@@ -1,7 +1,8 @@
-"""From what a recorder saw to one matrix a head: whole, or the band that a window leaves of it.
+"""Turns recorded attention into one matrix for each head: the full matrix, or the band of a
+window.
 
-Letters: H heads, Q rows that ask, K keys, W columns that are kept of a row. A text is read alone,
-so the batch is always its first row.
+Letters: H heads, Q query rows, K keys, W columns that are stored of a row. A text is read alone, so
+only the first row of the batch is used.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from regard.models.longformer_characters import Dilated
 
 @dataclass(frozen=True)
 class KeyBand:
-    """Which keys the columns of a row stand for: `far` for all rows, then the neighbors."""
+    """The keys that the columns of a row stand for: first `far`, which are the same for all rows,
+    then the neighbors."""
 
     before: int
     after: int
-    step: int = 1  # every so manieth row is a neighbor
+    step: int = 1  # the distance between two neighbors (the dilation)
     far: tuple[int, ...] = ()
 
     @property
@@ -35,12 +37,12 @@ class KeyBand:
         return len(self.far) + self.before + self.after + 1
 
     def near(self, start: int, end: int, keys: int) -> np.ndarray:
-        """The neighbors of rows start … end, -1 where there is no such key."""
+        """Returns the neighbors of rows start … end, -1 where there is no key."""
         at = np.arange(-self.before, self.after + 1) * self.step + np.arange(start, end)[:, None]
         return np.where((at >= 0) & (at < keys), at, -1)
 
     def columns(self, rows: int, keys: int) -> np.ndarray:
-        """The keys of all columns, [rows, width]."""
+        """Returns the keys of all columns, [rows, width]."""
         near = self.near(0, rows, keys)
         far = np.broadcast_to(np.array(self.far, near.dtype), (rows, len(self.far)))
         return np.concatenate([far, near], 1)
@@ -48,7 +50,8 @@ class KeyBand:
 
 @dataclass(frozen=True)
 class HeadWeights:
-    """The weights of one head. In a band, `rows` see everything instead: `whole` [rows, K]."""
+    """The weights of one head. If it has a band, the rows in `rows` see all keys: `whole` [rows,
+    K]."""
 
     values: np.ndarray  # [Q, K], or with a band [Q, W]
     keys: int
@@ -57,12 +60,12 @@ class HeadWeights:
     whole: np.ndarray | None = None
 
     def dense(self, start: int = 0, end: int | None = None) -> np.ndarray:
-        """[Q, K], or some rows of it, whatever is kept."""
+        """Returns the full matrix [Q, K], or some of its rows, with or without a band."""
         values = self.values[start:end]
         if self.band is None:
             return values
         count, far = len(values), len(self.band.far)
-        table = np.zeros((count, self.keys + 1), np.float32)  # the last column takes what is beyond
+        table = np.zeros((count, self.keys + 1), np.float32)  # the last column takes missing keys
         near = self.band.near(start, start + count, self.keys)
         np.put_along_axis(table, near % (self.keys + 1), values[:, far:], 1)
         for column, key in enumerate(self.band.far):
@@ -74,14 +77,14 @@ class HeadWeights:
         return table
 
     def part(self, start: int, end: int) -> HeadWeights:
-        """Only the rows start … end, of a whole matrix."""
+        """Returns only the rows start … end of a full matrix."""
         return replace(self, values=self.values[start:end])
 
 
 def matrices(parts: Sequence[AttentionCall]) -> Iterator[HeadWeights]:
-    """The heads of one layer, one after the other.
+    """Yields the heads of one layer, one after the other.
 
-    A Longformer's layer is seen twice: its window (`local`) and, of the global rows, everything
+    A Longformer's layer is recorded twice: its window (`local`), and for the global rows all keys
     (`wide`), which replaces what these rows see in their window. Its character model has two kinds
     of heads (`near`, `apart`).
     """
@@ -101,7 +104,8 @@ def matrices(parts: Sequence[AttentionCall]) -> Iterator[HeadWeights]:
 
 
 def shape(parts: Sequence[AttentionCall]) -> tuple[int, int, int, int]:
-    """Heads, rows, columns kept of each, and keys: known before any weight is."""
+    """Returns the numbers of heads, rows, stored columns, and keys, before any weight is
+    computed."""
     counted = [p for p in parts if not p.name.endswith(".wide")]
     widths = [k if (b := band_of(p, k := p.keys.size(2))) is None else b.width for p in counted]
     first = counted[0]
@@ -133,7 +137,7 @@ def product(q: Tensor, k: Tensor, scale: float, bias: Tensor | None) -> Tensor:
 
 
 def normal(scores: Tensor) -> Tensor:
-    """A softmax in which a row that sees nothing has weights of zero."""
+    """Returns a softmax in which a row that sees nothing has weights of zero."""
     return scores.softmax(-1).nan_to_num_(0.0).float().cpu()
 
 
@@ -146,7 +150,7 @@ def window_of(seen: AttentionCall) -> Window | Dilated | None:
 
 
 def far_rows(seen: AttentionCall) -> tuple[int, ...]:
-    """Where a Longformer's global tokens stand."""
+    """Returns the positions of a Longformer's global tokens."""
     window = window_of(seen)
     if not isinstance(window, Window) or window.far is None:
         return ()
@@ -161,7 +165,7 @@ def exact_band(seen: AttentionCall) -> KeyBand:
 
 
 def band_of(seen: AttentionCall, keys: int) -> KeyBand | None:
-    """The band that is worth keeping: less than half of all keys."""
+    """Returns the band if it is worth storing: if it has less than half of all keys."""
     if window_of(seen) is None:
         return None
     band = exact_band(seen)
@@ -169,7 +173,8 @@ def band_of(seen: AttentionCall, keys: int) -> KeyBand | None:
 
 
 def banded(seen: AttentionCall) -> Tensor:
-    """[H, Q, W] of a window: the kernel's own layout, each row moved to its diagonal."""
+    """Returns the weights of a window [H, Q, W]: the kernel's own layout, with each row moved to
+    its diagonal."""
     window = window_of(seen)
     if not isinstance(window, Dilated):
         assert window is not None
@@ -179,7 +184,7 @@ def banded(seen: AttentionCall) -> Tensor:
 
 
 def unrolled(window: Window, q: Tensor, k: Tensor, how: AttentionArgs) -> Tensor:
-    """[B, H, T, W]: `Window.attend` up to its weights, without a matrix of all pairs."""
+    """Returns the weights [B, H, T, W] as `Window.attend` computes them, without a full matrix."""
     mask = window.mask.expand(q.size(0), -1, -1, -1).flatten(0, 1)[:, None]
     scores = product(window.rows(q), window.around(k), how.scale, how.bias) + mask
     weights = normal(scores)  # [B · n, H, block, globals + before + block + after]

@@ -1,1 +1,1 @@
-"""Augmentation by models and by files: what goes beyond changing words (`regard.data.augment`)."""
+"""Augmentation by models and by files. What only changes words is in `regard.data.augment`."""

@@ -1,11 +1,12 @@
-"""Back-translation: into another language and back again, the label kept.
+"""Back-translation: translates a text into another language and back again; the label stays.
 
-So Yu et al. (2018) and Xie et al. (2020, UDA) paraphrase what is classified. Drawn with a
-temperature of 0.8 to 0.9 the paraphrases differ more than those that beams find. A text is
-translated sentence by sentence, with the white space between them kept.
+Yu et al. (2018) and Xie et al. (2020, UDA) paraphrase texts to classify in this way. Paraphrases
+that are sampled with a temperature of 0.8 to 0.9 differ more than the ones that beam search finds.
+A text is translated sentence by sentence, and the white space between the sentences is kept.
 
-Of pairs to translate (Sennrich et al. 2016) one model that goes the other way is enough: the source
-is what it makes of the target, and the target, which is learned, stays what people wrote.
+For translation pairs (Sennrich et al. 2016), one model of the opposite direction is enough: it
+translates the target into a new source, and the target, which is what the model learns to write,
+stays as people wrote it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ TEMPERATURE = 0.9
 
 
 class BackTranslator:
-    """Translates with one model, and with a second one back again."""
+    """Translates texts with one model and, if there is a second model, translates them back with
+    it."""
 
     def __init__(
         self,
@@ -38,8 +40,8 @@ class BackTranslator:
     ) -> None:
         if beams < 0 or temperature <= 0:
             raise ConfigError(
-                f"beams is {beams} and temperature {temperature:g}; give a number of beams, or a "
-                "temperature above 0 to draw by"
+                f"beams is {beams} and temperature {temperature:g}; give a number of beams, or "
+                "a temperature above 0 to sample with"
             )
         how: dict[str, Any] = {"num_beams": beams} if beams else {"temperature": temperature}
         self.models = [
@@ -50,10 +52,11 @@ class BackTranslator:
         self.there_and_back, self.draws = home is not None, not beams
 
     def __call__(self, texts: Sequence[str], first: int = 0) -> list[str]:
-        """What becomes of each text; sentence `i` of all draws with the key `first + i`.
+        """Translates each text. Sentence `i` of all texts samples with the key `first + i`.
 
-        A sentence of which a model makes nothing stays as it is where the text comes back into its
-        own language. With one model it would be one in the wrong language: the text is then "".
+        If a model writes nothing for a sentence, that sentence stays as it is when the text comes
+        back into its own language. With only one model it would be in the wrong language, so the
+        whole text becomes "".
         """
         parts = [sentences(text) for text in texts]
         sources = [part.strip() for every in parts for part in every if part.strip()]
@@ -64,9 +67,10 @@ class BackTranslator:
         ]
 
     def translated(self, sources: Sequence[str], first: int) -> list[str]:
-        """Each sentence by all models; "" where one of them makes nothing of it."""
+        """Sends each sentence through all models; the result is "" if one of them writes nothing
+        for it."""
         distinct = list(sources) if self.draws else list(dict.fromkeys(sources))
-        texts, lost = list(distinct), set[int]()  # beams find one answer to equal sources
+        texts, lost = list(distinct), set[int]()  # beam search gives equal sources one answer
         for model in self.models:
             answers = model.answers([TextPair(text) for text in texts], first) if texts else []
             new = [str(answer.value).strip() for answer in answers]
@@ -79,7 +83,7 @@ class BackTranslator:
         return [known[text] for text in sources]
 
     def put_together(self, old: Sequence[str], new: Sequence[str]) -> str:
-        """The text of new sentences, with the white space of those that they stand for."""
+        """Joins the new sentences with the white space of the old sentences that they replace."""
         if not self.there_and_back and any(
             part.strip() and not text for part, text in zip(old, new, strict=True)
         ):
@@ -92,20 +96,19 @@ class BackTranslator:
 
     @property
     def notes(self) -> list[str]:
-        """What became of sentences that a model could not read whole."""
+        """Returns notes about sentences that were too long for a model to read whole."""
         return [f"on the way: {note}" for model in self.models for note in model.notes]
 
 
 def respaced(old: str, new: str) -> str:
-    """A sentence with the white space around the one that it stands for."""
+    """Puts the white space around the old sentence around the new one."""
     start, end = len(old) - len(old.lstrip()), len(old.rstrip())
     return f"{old[:start]}{new}{old[end:]}" if old.strip() else old
 
 
 def apart(before: str, after: str) -> bool:
-    """Is white space missing between two sentences? Chinese has none there, and English made of it
-    needs some.
-    """
+    """Returns whether white space is missing between two sentences. Chinese has none there, but
+    English that was translated from it needs some."""
     if not before or not after or before[-1].isspace() or after[0].isspace():
         return False
     return before.rstrip(CLOSING)[-1:] not in FULL and not is_unspaced(after[0])

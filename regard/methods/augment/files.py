@@ -1,6 +1,7 @@
-"""What `regard augment` reads and writes: examples in the shape that they came in.
+"""Reads and writes the files of `regard augment`: examples are written in the format that they came
+in.
 
-The fields of the task keep their names; other fields of a record are not known here, and left out.
+The fields of the task keep their names. Other fields of a record are unknown here and are left out.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from regard.data.tags import detect, of_entities
 from regard.tasks import TASKS
 from regard.tasks import task as find
 
-TEXT = "text"  # a text a line, for pre-training that goes on
+TEXT = "text"  # one text a line, for continued pre-training
 
 
 @dataclass
 class ExampleSource:
-    """The examples of a file, and how it writes them."""
+    """The examples of a file, and what is needed to write them in the same way."""
 
     task: str
     examples: list[Example]
@@ -48,7 +49,7 @@ def read_source(
         able = [TEXT, *(each for each in TASKS if find(each).varied)]
         raise ConfigError(
             f"--task is {task!r}; variants are made for {', '.join(able)}"
-            + (": of others the answer would have to change with the text" if task in TASKS else "")
+            + ("; in other tasks the answer would change with the text" if task in TASKS else "")
         )
     reader = ExampleReader(name, find(task), options, problems)
     examples = list(reader)
@@ -66,7 +67,7 @@ def read_source(
 def read_text(name: str, problems: Problems) -> ExampleSource:
     path, blank = Path(name), 0
     if not path.is_file():
-        raise InputError(f"{name} is no file; give a text, or --task for labeled examples")
+        raise InputError(f"{name} is no file; give a text file, or --task for labeled examples")
     source = ExampleSource(TEXT, [], "lines")
     for number, line in TextFile(path, name, problems).lines():
         place = FileLine(name, number)
@@ -83,28 +84,28 @@ def read_text(name: str, problems: Problems) -> ExampleSource:
 
 
 def form_for(out: Path, source: ExampleSource) -> str:
-    """By the name of the file, else that of the source."""
+    """Returns the output format: by the suffix of the file, else the format of the source."""
     suffix = out.suffix.lower()
     if suffix in PACKED:
-        raise ConfigError(f"--out is {out}; it is written as it is, so leave {suffix} out")
+        raise ConfigError(f"--out is {out}; the file is not compressed, so leave {suffix} out")
     own = "jsonl" if source.form in ("json", "hub", "parquet") else source.form
     form = BY_SUFFIX.get(suffix, own)
     if form == "parquet":
-        raise ConfigError(f"--out is {out}; parquet is read, not written: say .jsonl")
+        raise ConfigError(f"--out is {out}; parquet cannot be written: use .jsonl")
     if source.task == TEXT:
         return "lines"
     task = find(source.task)
     if task.in_columns and form in ("tsv", "lines"):
         form = "conll"
     if form == "lines" and any(getattr(e, "label", None) is not None for e in source.examples):
-        raise ConfigError(f"--out is {out}, and a text a line has no room for labels; say .jsonl")
+        raise ConfigError(f"--out is {out}, which has one text a line and no labels; use .jsonl")
     if form == "lines" and task.needed != ("text",):
-        raise ConfigError(f"--out is {out}; {source.task} needs records: say .jsonl")
+        raise ConfigError(f"--out is {out}; {source.task} needs records with fields: use .jsonl")
     if form == "conll" and not task.in_columns:
-        raise ConfigError(f"--out is {out}, which is for tagged words; say .jsonl")
+        raise ConfigError(f"--out is {out}, which is a format for tagged words; use .jsonl")
     if form in ("csv", "tsv") and task.needs_records and not numbered_choices(source.fields):
-        raise ConfigError(f"--out is {out}; a table cannot hold lists: say .jsonl")
-    if form in ("tsv", "conll"):  # refuses texts that do not fit before variants are made of them
+        raise ConfigError(f"--out is {out}; a table cannot hold lists: use .jsonl")
+    if form in ("tsv", "conll"):  # raises errors before any variant is made
         writer = ExampleWriter(io.StringIO(), form, source)
         for example in source.examples:
             writer.text(example)
@@ -112,21 +113,22 @@ def form_for(out: Path, source: ExampleSource) -> str:
 
 
 def numbered_choices(fields: Mapping[str, str]) -> list[str]:
-    """The fields of choices that have one each, such as choice1 and choice2."""
+    """Returns the fields of the choices if each choice has its own field, such as choice1 and
+    choice2."""
     names = fields.get("choices", "").split(", ")
     return names if len(names) > 1 else []
 
 
 def check_out(out: Path) -> None:
     if out.exists() or out.is_symlink():
-        raise StorageError(f"{out} exists; nothing is overwritten: give another --out")
+        raise StorageError(f"{out} exists, and nothing is overwritten; choose another --out")
     if not out.parent.is_dir():
-        raise StorageError(f"{out.parent} is no directory, so {out.name} cannot be written there")
+        raise StorageError(f"{out.parent} is no directory; create it, or choose another --out")
 
 
 @contextmanager
-def written(out: Path) -> Iterator[IO[str]]:
-    """A file that is whole or not there."""
+def open_new_file(out: Path) -> Iterator[IO[str]]:
+    """Opens a file for writing. Afterwards it is either complete or does not exist."""
     check_out(out)
     with replacing(out) as part:
         with part.open("w", encoding="utf-8", newline="") as file:
@@ -135,7 +137,7 @@ def written(out: Path) -> Iterator[IO[str]]:
 
 
 class ExampleWriter:
-    """Writes examples one by one."""
+    """Writes examples one by one in one format."""
 
     def __init__(self, file: IO[str], form: str, source: ExampleSource) -> None:
         self.file, self.fields, self.count = file, source.fields, 0
@@ -193,8 +195,8 @@ class ExampleWriter:
         for cell in (*example.words, *(example.tags or ())):
             if not (is_cell(cell) if self.as_read else cell.split() == [cell]):
                 raise InputError(
-                    f"{example.place}: {cell!r} does not fit into CoNLL, where white space parts "
-                    "columns; give --out a name that ends in .jsonl"
+                    f"{example.place}: {cell!r} does not fit into CoNLL, where white space "
+                    "separates columns; give --out a name that ends in .jsonl"
                 )
         lines = (f"{w}\t{t}".rstrip("\t") for w, t in zip(example.words, tags, strict=True))
         return "\n".join([*lines, "", ""])
@@ -205,7 +207,8 @@ class ExampleWriter:
 
 
 def is_cell(text: str) -> bool:
-    """May it stand between tabs? Words such as '10 000' come so in files with tabs."""
+    """Returns whether a text may stand between tabs. Files with tabs contain words such as '10
+    000'."""
     return bool(text.strip()) and not any(character in text for character in "\t\r\n")
 
 
@@ -216,7 +219,8 @@ def in_csv(row: Sequence[str]) -> str:
 
 
 def record(example: Example, fields: Mapping[str, str]) -> dict[str, Any]:
-    """Roles under the names that they have in the file; of a table without names, their own."""
+    """Returns the example as a record with the field names of its file, or, for a table without a
+    header, with the names of the roles."""
     own = [("id", example.id)] if example.id not in ("", str(example.place)) else []
     values: dict[str, Any] = {}
     for role, value in (*own, *example.record()):

@@ -1,7 +1,8 @@
-"""Variants on the fly: in every epoch of a fine-tuning an example may be read as one of its own.
+"""Augmentation on the fly: in every epoch of a fine-tuning, an example may be replaced by a variant
+of it.
 
-Which one it is depends on (seed, epoch, number of the example) alone: whichever process asks, and
-after a run is resumed, it gets the same.
+Which variant depends only on (seed, epoch, index of the example), so every process and every
+resumed run gets the same one.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from regard.tasks.labeled import LabeledObjective
 from regard.training.build import family, is_directory
 from regard.training.recipe import Augment, Recipe
 
-LEAST = 0.01  # of the words: what is checked where the share is open
+LEAST = 0.01  # the share of words that `check` assumes if the recipe sets none
 
 
 class ExampleVariants:
-    """What an example is read as."""
+    """Chooses the variant that replaces an example in an epoch."""
 
     def __init__(self, augmenter: Augmenter, chance: float, seed: int) -> None:
         if not 0 <= chance <= 1:
@@ -43,7 +44,7 @@ class ExampleVariants:
         self.augmenter, self.chance, self.seed = augmenter, chance, seed
 
     def of(self, example: Example, epoch: int, index: int) -> Example | None:
-        """None: itself."""
+        """Returns the variant, or None if the example itself is used."""
         dice = keyed(self.seed, PURPOSE, "epoch", epoch, index)
         if dice.random() >= self.chance:
             return None
@@ -53,21 +54,20 @@ class ExampleVariants:
 
 
 def vary(objective: Any, recipe: Recipe) -> Augment:
-    """Lets what learns read variants as the recipe's table `augment` says; gives the table with its
-    open choices resolved.
-    """
+    """Makes the objective read variants as the recipe's table `augment` says. Returns that table
+    with its open choices resolved."""
     check(recipe)
     options = recipe.augment
-    reads = getattr(objective, "inner", objective)  # a student reads what its task says
+    reads = getattr(objective, "inner", objective)  # a student reads with the objective of its task
     if options.word_fraction is None:
         options = replace(options, word_fraction=published(len(reads.corpus))[0])
-    in_words = find_task(reads.corpus.task).in_columns  # whose examples come in words
+    in_words = find_task(reads.corpus.task).in_columns  # its examples are lists of words
     tags = reads.corpus.labels if in_words else []
     scheme = scheme_of(tags) if tags and of_entities(tags) else ""
     variants = ExampleVariants(build(settings(options, scheme)), options.prob, recipe.seed)
     texts = (text for e in reads.corpus.examples for _, text in e.parts())
     if not in_words and options.language != "en" and any(map(is_chinese, texts)):
-        cutter()  # refuses Chinese where nothing can cut it into words: a run would stop midway
+        cutter()  # raises now if Chinese cannot be cut into words; a run would stop midway
     reads.variants = variants
     if not set(BY_THESAURUS) & set(options.methods):
         return options
@@ -75,7 +75,7 @@ def vary(objective: Any, recipe: Recipe) -> Augment:
     if options.digest and options.digest != now:
         raise InputError(
             f"the thesaurus ({options.thesaurus or 'wordnet'}) has changed since this run began; "
-            "it can only go on with the same one: restore it, or begin a new run"
+            "a run resumes only with the same one: restore it, or begin a new run"
         )
     return replace(options, digest=now)
 
@@ -94,20 +94,20 @@ def settings(options: Augment, scheme: str = "") -> AugmentSettings:
 
 
 def check(recipe: Recipe) -> None:
-    """Refuses what cannot be varied on the fly."""
+    """Raises ConfigError for what cannot be augmented on the fly."""
     options, objective = recipe.augment, recipe.objective
     usual = Augment()
     for name, value in vars(options).items():
         if value != getattr(usual, name) and not options.methods:
             raise ConfigError(
-                f"augment.{name} is {value!r}, and there is no method to make variants; give some "
-                "as augment.methods (--augment), or leave it out"
+                f"augment.{name} is {value!r}, and there is no method in augment.methods; give "
+                "methods (--augment), or leave it out"
             )
     check_methods(options.methods)
     if "back" in options.methods:
         raise ConfigError(
-            "augment.methods has 'back', and translating anew in every epoch would take longer "
-            "than learning; write the variants once with 'regard augment', and learn from that file"
+            "augment.methods has 'back', and translating again in every epoch would take longer "
+            "than training; write the variants once with 'regard augment', and train on that file"
         )
     task = recipe.examples.task or ""
     name = str(objective.get("of") or objective.get("name") or objective_of(task) or task)
@@ -120,8 +120,8 @@ def check(recipe: Recipe) -> None:
             if objective_of(each) and getattr(find_task(each).objective(), "varies", False)
         ]
         raise ConfigError(
-            f"augment.methods is set, and {task or name}{f' by {kind}' if writes else ''} is not "
-            f"varied on the fly; that is for {', '.join(able)} by a model that labels "
+            f"augment.methods is set, but {task or name}{f' by {kind}' if writes else ''} is "
+            f"not varied on the fly; only {', '.join(able)} are, by a model with a head "
             f"({', '.join(LabeledObjective.learners())}). 'regard augment' writes variants of "
             "other tasks into a file"
         )

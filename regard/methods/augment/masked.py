@@ -1,13 +1,14 @@
-"""Words that a masked model would put in the place of others.
+"""Replaces words by words that a masked language model predicts in their place.
 
-| rule | which words | from what they are guessed | which candidate |
+| rule | which words | from what they are predicted | which candidate |
 | --- | --- | --- | --- |
 | some | max(1, int(share · words)) at random | the text without the word | by its probability |
 | tinybert | each with a chance of 0.4 | that, and the text behind it once more | any |
 
-Of the `top` candidates (15 in TinyBERT) those count that are whole words. No stop word is replaced.
-By TinyBERT's rule (Jiao et al. 2020, algorithm 1, and its code) a word of several pieces has the
-neighbors of its GloVe vector; there are no such vectors here, so it stays as it is.
+Of the `top` candidates (15 in TinyBERT), only whole words are used. Stop words are never replaced.
+By TinyBERT's rule (Jiao et al. 2020, algorithm 1, and its code), a word of several pieces is
+replaced by a neighbor of its GloVe vector. There are no GloVe vectors here, so such a word stays as
+it is.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from regard.formats.directory import Checkpoint
 RULES = ("some", "tinybert")
 TOP = 15
 CHANCE = 0.4
-ROWS = 32  # read at once; the same ones always, so that nothing depends on who asks
+ROWS = 32  # rows of a batch; always the same ones, so that the result does not depend on the caller
 
 
 class MaskedRow(NamedTuple):
-    """What is read to guess one word."""
+    """The input that predicts one word: token ids, segment ids, and the position of the mask."""
 
     ids: list[int]
     segments: list[int]
@@ -51,7 +52,7 @@ NONE = WordCandidates([], np.empty(0))
 
 
 class MaskedAugmenter:
-    """Puts words of a model into sentences."""
+    """Replaces words of a sentence by predictions of a model."""
 
     def __init__(self, loaded: Checkpoint, *, top: int = TOP, rule: str = "some") -> None:
         if rule not in RULES:
@@ -61,8 +62,8 @@ class MaskedAugmenter:
         filler = filler_for(loaded, top, "each", 1)
         if not isinstance(filler, Filler):
             raise InputError(
-                f"a {type(loaded.model).__name__} writes its blanks one token after the other; "
-                "words are replaced by a masked model: bert, longformer, xlnet"
+                f"a {type(loaded.model).__name__} fills blanks one token after the other; "
+                "replacing words needs a masked model: bert, longformer, xlnet"
             )
         self.filler, self.model, self.top, self.rule = filler, filler.model, top, rule
         masks = self.model.fills == "masked" and "order" in self.model.accepts
@@ -89,7 +90,7 @@ class MaskedAugmenter:
         for place, (words, chances) in zip(chosen, candidates, strict=True):
             own = sentence.units[place].text.lower()
             others = [i for i, word in enumerate(words) if word.lower() != own]
-            if chances[others].sum() > 0:  # a model may be sure to the last bit
+            if chances[others].sum() > 0:  # rounding may give the old word all probability
                 shares = chances[others] / chances[others].sum()
                 new[place] = words[others[int(dice.choice(len(others), p=shares))]]
         return sentence.replaced(new)
@@ -97,7 +98,8 @@ class MaskedAugmenter:
     def each(
         self, sentence: WordSequence, places: Sequence[int], dice: np.random.Generator
     ) -> WordSequence:
-        """TinyBERT's rule: the dice decide first, so that only what is replaced is guessed."""
+        """Applies TinyBERT's rule. It draws first which words to replace, so that only these are
+        predicted."""
         plain = [i for i in places if is_plain(sentence.units[i].text)]
         chosen = [
             i for i, draw in zip(plain, dice.random(len(plain)), strict=True) if draw < CHANCE
@@ -113,7 +115,8 @@ class MaskedAugmenter:
     # -- candidates
 
     def candidates(self, sentence: WordSequence, places: Sequence[int]) -> list[WordCandidates]:
-        """For each of these words what might stand in its place, the likeliest first."""
+        """Returns, for each of these words, the words that might replace it, the likeliest
+        first."""
         every = enumerate(self.rows(sentence, places))
         rows = [(number, row) for number, row in every if row is not None]
         candidates = [NONE] * len(places)
@@ -125,7 +128,8 @@ class MaskedAugmenter:
         return candidates
 
     def rows(self, sentence: WordSequence, places: Sequence[int]) -> list[MaskedRow | None]:
-        """What is read to guess each of these words; None where one is not to be guessed."""
+        """Returns the input that predicts each of these words, or None for a word that cannot be
+        predicted."""
         encoded = self.filler.words.ready.encode(str(sentence), add_special_tokens=False)
         spans = list(sentence.places())
         rows = []
@@ -135,16 +139,15 @@ class MaskedAugmenter:
         return rows
 
     def row(self, ids: list[int], pieces: list[int]) -> MaskedRow | None:
-        """All pieces of a word become one mask. Where a text is too long, what stands farthest
-        from the mask is left out. None: the word is not to be guessed.
-        """
+        """Replaces all pieces of a word by one mask. If the text is too long, the tokens farthest
+        from the mask are dropped. Returns None if the word cannot be predicted."""
         if not pieces:
             return None
         if self.rule == "tinybert":
             return self.twice(ids, pieces)
         first, last = pieces[0], pieces[-1]
         place, masked = first, [*ids[:first], self.filler.mask, *ids[last + 1 :]]
-        room = self.limit - 2  # the marks around it
+        room = self.limit - 2  # without the special tokens around it
         if len(masked) > room:
             start = min(max(0, place - room // 2), len(masked) - room)
             place, masked = place - start, masked[start : start + room]
@@ -152,7 +155,7 @@ class MaskedAugmenter:
         return MaskedRow(framed, [0] * len(framed), place + int(framed[: len(masked)] != masked))
 
     def twice(self, ids: list[int], pieces: list[int]) -> MaskedRow | None:
-        """[CLS] the masked text [SEP] the text [SEP], cut at the model's last position."""
+        """Builds [CLS] the masked text [SEP] the text [SEP], cut at the model's last position."""
         if len(pieces) > 1 or pieces[0] + 1 >= self.limit:
             return None
         special = self.filler.special
@@ -181,7 +184,7 @@ class MaskedAugmenter:
         return states[torch.arange(len(rows)), torch.tensor([row.place for row in rows])]
 
     def words_of(self, ids: Sequence[int], chances: Sequence[float]) -> WordCandidates:
-        """Those that are words, and not pieces, marks or punctuation."""
+        """Keeps only whole words: no pieces, special tokens or punctuation."""
         words = [
             (word, chance)
             for token, chance in zip(ids, chances, strict=True)
@@ -196,5 +199,5 @@ def is_word(text: str) -> bool:
 
 
 def is_plain(word: str) -> bool:
-    """What TinyBERT's code replaces: words of the letters from a to z."""
+    """Returns whether TinyBERT's code replaces the word: only words of the letters a to z."""
     return word.isascii() and word.isalpha()

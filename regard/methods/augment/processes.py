@@ -1,6 +1,5 @@
-"""The maker of variants with the models that its methods need, and the variants of many examples
-by one process or by several side by side.
-"""
+"""Builds the augmenter with the models that its methods need, and makes the variants of many
+examples in one process or in several."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from regard.formats.directory import load
 from regard.methods.augment.back_translation import BackTranslator
 from regard.methods.augment.masked import MaskedAugmenter
 
-AHEAD = 4  # chunks for each process that may wait to be written
+AHEAD = 4  # finished chunks of each process that may wait to be written
 
 
 def build(settings: AugmentSettings) -> Augmenter:
@@ -41,14 +40,16 @@ def augmented(
     processes: int = 1,
     notes: list[str] | None = None,
 ) -> Iterator[list[Variant]]:
-    """The variants of each example in their order, the same ones for any number of processes."""
+    """Yields the variants of each example in order. They are the same for any number of
+    processes."""
     if processes < 1:
         raise ConfigError(f"processes is {processes}; it must be at least 1")
     if processes > 1 and set(BY_MODEL) & set(settings.methods):
         raise ConfigError(
-            "a model uses all cores of one process; leave --jobs out with masked and back"
+            f"--jobs is {processes}, but masked and back use a model, which uses all cores in one "
+            "process; leave --jobs out"
         )
-    augmenter = build(settings)  # what is wrong with a thesaurus is said here, not by a worker
+    augmenter = build(settings)  # raises errors of the thesaurus here, not in a worker
     if processes == 1:
         for first in range(0, len(examples), CHUNK):
             yield from augmenter.variants(examples[first : first + CHUNK], first)

@@ -1,4 +1,4 @@
-"""From a file of labeled examples to one with their variants, and a report of what was made."""
+"""Turns a file of labeled examples into a file with their variants, and reports the result."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from regard.methods.augment.files import (
     ExampleSource,
     ExampleWriter,
     form_for,
+    open_new_file,
     read_source,
-    written,
 )
 from regard.methods.augment.processes import augmented
 
-SHOWN = 3  # examples with a variant of each method
-WIDTH = 160  # characters of a text that is shown
+SHOWN = 3  # examples in the report, each with a variant of each method
+WIDTH = 160  # characters of a text in the report
 
 
 def augment_file(
@@ -33,7 +33,7 @@ def augment_file(
     out: Path,
     task: str,
     methods: Sequence[str],
-    options: dict[str, Any],  # other fields of `AugmentSettings`; what is left open is as published
+    options: dict[str, Any],  # other fields of `AugmentSettings`; the rest is as published
     reading: ReaderOptions,
     skip: Sequence[str] = (),
     *,
@@ -43,7 +43,7 @@ def augment_file(
     jobs: int = 1,
     quiet: bool = True,
 ) -> dict[str, Any]:
-    """Writes the examples of a file with their variants to another file; returns the report."""
+    """Writes the examples of a file with their variants to another file and returns the report."""
     problems = Problems()
     source = read_source(data, task, reading, skip, problems)
     if clean:
@@ -51,13 +51,13 @@ def augment_file(
     names = tuple(methods) or tuple(METHODS)
     share, copies = published(len(source.examples))
     if options.get("num_beams") and names == ("back",):
-        copies = 1  # beams find the same again
+        copies = 1  # beam search would find the same text again
     advised: dict[str, Any] = {"word_fraction": share, "copies": copies, "scheme": source.scheme}
     settings = AugmentSettings(names, **advised | options)
     if "word_fraction" in options and not settings.uses_share:
         raise ConfigError(
-            "--word-fraction plays no part here: a translation changes what it will, and "
-            "TinyBERT's rule has a chance of its own; leave it out"
+            "--word-fraction has no effect here: back-translation does not use it, and TinyBERT's "
+            "rule has its own probability; leave it out"
         )
     notes = problems.notes()
     report: dict[str, Any] = {
@@ -82,13 +82,13 @@ def write(
     jobs: int,
     quiet: bool,
 ) -> dict[str, Any]:
-    """What was written: variants by their methods, and a few of them to look at."""
+    """Writes the file. Returns the number of variants by method, and a few of them to look at."""
     by_method: Counter[str] = Counter()
-    same: Counter[str] = Counter()  # no different from their examples
+    same: Counter[str] = Counter()  # variants that are equal to their examples
     shown: list[dict[str, Any]] = []
     form = form_for(out, source)
     progress, total = Progress(quiet=quiet), len(source.examples)
-    with written(out) as file:
+    with open_new_file(out) as file:
         writer = ExampleWriter(file, form, source)
         rows = augmented(source.examples, settings, jobs, notes)
         for number, (example, variants) in enumerate(zip(source.examples, rows, strict=True)):
@@ -124,12 +124,12 @@ def without_name(example: Any) -> Any:
 
 
 def in_line(example: Any) -> str:
-    """What a person sees of an example."""
+    """Returns the texts of an example on one line."""
     return " | ".join(" ".join(text.split()) for _, text in example.parts())
 
 
 def around(text: str, old: str) -> str:
-    """Of a long text the part where it begins to differ."""
+    """Cuts a long text to the part where it begins to differ from the old one."""
     if len(text) <= WIDTH:
         return text
     same = next((i for i, (a, b) in enumerate(zip(text, old, strict=False)) if a != b), 0)

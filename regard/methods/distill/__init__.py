@@ -1,1 +1,1 @@
-"""A student learns from its teacher."""
+"""Distillation: a student learns from its teacher."""

@@ -1,11 +1,12 @@
-"""What the layers of a model make of a batch, noted down with its gradient.
+"""Captures the hidden states and attention scores of all layers for a batch, with their
+gradients.
 
-    with listening(model, attention=True) as heard:
+    with capture_layers(model, attention=True) as heard:
         model(tokens)
-    heard[""].hidden[3]     # what the third layer gave; [0] is what the first was given
-    heard[""].scores[2]     # of the third layer's attention, before mask and softmax
+    heard[""].hidden[3]     # the output of the third layer; [0] is the input of the first
+    heard[""].scores[2]     # the attention scores of the third layer, before mask and softmax
 
-A decoder with an encoder has two stacks, "encoder" and "decoder"; other models have one, "".
+An encoder-decoder has two stacks, "encoder" and "decoder"; other models have one, "".
 """
 
 from __future__ import annotations
@@ -26,63 +27,65 @@ from regard.training.train_module import blocks, recomputed
 
 
 class AttentionScores(NamedTuple):
-    """Of one attention: scores [B, H, Q, K] without mask, and who sees whom."""
+    """The scores [B, H, Q, K] of one attention before the mask, and its pattern (which key each
+    query sees)."""
 
     scores: Tensor
     pattern: Pattern
 
     def seen(self, rows: Tensor) -> Tensor:
-        """[B, Q, K]: which keys the real rows [B, Q] see."""
+        """Returns [B, Q, K]: the keys that each row sees, for the rows [B, Q] that are not
+        padding."""
         batch, _, queries, keys = self.scores.shape
         return self.pattern.dense(batch, queries, keys, rows.device) & rows[..., None]
 
 
 @dataclass
 class StackStates:
-    """Of one stack, in the order of its layers."""
+    """The hidden states and scores of one stack, in the order of its layers."""
 
     hidden: list[Tensor] = field(default_factory=list)
-    scores: list[AttentionScores] = field(default_factory=list)  # of rows with each other
-    cross: list[AttentionScores] = field(
-        default_factory=list
-    )  # of a decoder's rows with the source
+    scores: list[AttentionScores] = field(default_factory=list)  # of self-attention
+    cross: list[AttentionScores] = field(default_factory=list)  # of a decoder's cross-attention
 
 
 @contextmanager
-def listening(model: Any, *, attention: bool) -> Iterator[dict[str, StackStates]]:
-    """Notes inside of the `with` what every layer is given and gives; no output changes."""
+def capture_layers(model: Any, *, attention: bool) -> Iterator[dict[str, StackStates]]:
+    """Captures the input and the output of every layer inside the `with` block; no output
+    changes."""
     if attention:
         check_kept(model)
     heard = {name: StackStates() for name in model.stacks()}
     with ExitStack() as after:
         for name, layers in model.stacks().items():
-            first = layers[0].register_forward_pre_hook(given(heard[name]))
+            first = layers[0].register_forward_pre_hook(input_hook(heard[name]))
             after.callback(first.remove)
             for layer in layers:
-                after.callback(layer.register_forward_hook(made(heard[name])).remove)
+                after.callback(layer.register_forward_hook(output_hook(heard[name])).remove)
                 for part, place in attentions(layer, heard[name]) if attention else ():
                     after.callback(setattr, part, "kernel", part.kernel)
-                    part.kernel = noting(place, part.kernel)
+                    part.kernel = capturing_kernel(place, part.kernel)
         yield heard
 
 
 def check_kept(model: Any) -> None:
-    """A layer that computes itself again on the way back would not compute its scores again."""
+    """Raises ConfigError if the model uses gradient checkpointing: a layer that is recomputed in
+    the backward pass would not recompute its captured scores."""
     if any(block.run is recomputed for block in blocks(model)):
         raise ConfigError(
-            "scores of attention are compared, and engine.checkpointing forgets them; leave it "
-            "out, or set objective.attention = 0"
+            "engine.checkpointing is on, but objective.attention compares attention scores, which "
+            "checkpointing does not keep; turn it off, or set objective.attention = 0"
         )
 
 
-def given(heard: StackStates) -> Any:
+def input_hook(heard: StackStates) -> Any:
     def hook(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         heard.hidden.append(inputs[0])
 
     return hook
 
 
-def made(heard: StackStates) -> Any:
+def output_hook(heard: StackStates) -> Any:
     def hook(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         heard.hidden.append(output[0] if isinstance(output, tuple) else output)
 
@@ -90,15 +93,15 @@ def made(heard: StackStates) -> Any:
 
 
 def attentions(layer: Any, heard: StackStates) -> Iterator[tuple[Attention, list[AttentionScores]]]:
-    """Those of one layer, and where their scores are noted."""
+    """Yields the attentions of one layer, each with the list that collects its scores."""
     yield layer.attention.layer, heard.scores
     if isinstance(layer, CrossBlock):
         cross: Any = layer.cross.layer
         yield cross, heard.cross
 
 
-def noting(place: list[AttentionScores], inner: Kernel) -> Kernel:
-    """Keeps the scores of what goes into the kernel that was there before, and lets it work."""
+def capturing_kernel(place: list[AttentionScores], inner: Kernel) -> Kernel:
+    """Returns a kernel that captures the scores and then calls the original kernel."""
 
     def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         scores = (q @ k.mT) * how.scale

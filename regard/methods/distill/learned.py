@@ -1,4 +1,5 @@
-"""What a teacher has learned, and so what of it can be distilled on some data."""
+"""Finds out what a teacher has learned, and so which objective can be distilled on the
+given data."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ from regard.training.run import RECIPE
 class InnerObjective(NamedTuple):
     of: str  # the objective to distill
     options: dict[str, Any]
-    recipe: Recipe  # of a labeled task: with the teacher's own classes and length
+    recipe: Recipe  # for a labeled task: with the teacher's classes and sequence length
 
 
 def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
-    """What a teacher learned, on such data."""
+    """Returns the objective that the teacher has learned and that fits the data."""
     kind = model_facts(teacher).family
     of = str(recipe.objective.get("of") or "")
     if not Path(recipe.data, MARKER).is_file():
@@ -43,8 +44,8 @@ def inner_of(recipe: Recipe, teacher: Path) -> InnerObjective:
     usual = FAMILIES[kind].running_objective
     if not is_text_objective(usual):
         raise ConfigError(
-            f"{teacher} is a {kind}, which learns {usual!r} from text, and that cannot be "
-            "distilled; distill it after it has learned a task, or name another: "
+            f"{teacher} is a {kind}, which learns {usual!r} from text, and {usual!r} cannot be "
+            "distilled; fine-tune the teacher on a task first, or name another objective: "
             "objective.of=causal"
         )
     return InnerObjective(usual, {}, recipe)
@@ -56,8 +57,8 @@ def labeled_of(recipe: Recipe, teacher: Path, of: str) -> InnerObjective:
     learner = objective_of(task)
     if not learner:
         raise ConfigError(
-            f"{recipe.data} is no prepared text, and for labeled examples a task is needed: "
-            f"--task {', '.join(filter(objective_of, TASKS))}"
+            f"{recipe.data} is no prepared text, and labeled examples need a task; give --task "
+            f"{', '.join(filter(objective_of, TASKS))}"
         )
     options = {k: v for k, v in (facts.get("objective") or {}).items() if v is not None}
     marks = {"marks": options["marks"]} if "marks" in options else {}

@@ -1,6 +1,7 @@
-"""What a student loses where it is not like its teacher: losses of rows, as free functions.
+"""Losses that compare a student with its teacher, as free functions over rows.
 
-None of them takes a mean over rows: an objective sums what rows lose and knows how many there are.
+None of them averages over rows: an objective sums the losses of the rows and counts the rows
+itself.
 """
 
 from __future__ import annotations
@@ -16,42 +17,44 @@ from regard.attention.precision import wide
 from regard.core.errors import ConfigError
 from regard.models.output import CHUNK
 
-ALIVE = 8  # matrices of a chunk's size that are alive at a time, of both models
+ALIVE = 8  # matrices of a chunk's size that both models hold in memory at a time
 
 
 def divergence(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """T² · KL(softmax(teacher / T) ‖ softmax(student / T)) of rows of logits [..., K] -> [...]
-    (Hinton et al. 2015, 2). The gradient shrinks as 1 / T², so T² keeps it of one size.
-    """
+    """Returns T² · KL(softmax(teacher / T) ‖ softmax(student / T)) for rows of logits [..., K] ->
+    [...] (Hinton et al. 2015, 2). The gradient shrinks with 1 / T², so the factor T² keeps its
+    size."""
     ours, theirs = (F.log_softmax(wide(z) / temperature, -1) for z in (student, teacher))
     return temperature**2 * (theirs.exp() * (theirs - ours)).sum(-1)
 
 
 def among(scores: Tensor, eligible: Tensor) -> Tensor:
-    """Scores of which only the eligible can be chosen; finite, so that no loss of them is 0 · ∞."""
+    """Masks the scores that are not eligible with a finite number, so that no loss becomes
+    0 · ∞."""
     scores = wide(scores)
     return scores.masked_fill(~eligible, torch.finfo(scores.dtype).min / 4)
 
 
 def squares(student: Tensor, teacher: Tensor) -> Tensor:
-    """The mean squared difference of each row [..., width] -> [...]."""
+    """Returns the mean squared difference of each row [..., width] -> [...]."""
     return (wide(student) - wide(teacher)).square().mean(-1)
 
 
 def angles(student: Tensor, teacher: Tensor) -> Tensor:
-    """1 - cos of each row [..., width] -> [...]: DistilBERT's CosineEmbeddingLoss, target 1."""
+    """Returns 1 - cos of each row [..., width] -> [...]: DistilBERT's CosineEmbeddingLoss, target
+    1."""
     return 1 - F.cosine_similarity(wide(student), wide(teacher), -1)
 
 
 def score_squares(student: Tensor, teacher: Tensor, seen: Tensor) -> Tensor:
-    """Of scores [B, H, Q, K] before the softmax, where `seen` [B, Q, K]: the mean over heads and
-    keys of what each row differs by [B, Q] (Jiao et al. 2020, equation 7). Keys that a row does
-    not see count as equal, keys that no row of a text sees as absent.
-    """
-    if student.shape != teacher.shape:  # a single head would quietly be compared with all
+    """Returns, for each row [B, Q], the mean squared difference over heads and keys of the
+    attention scores [B, H, Q, K] before the softmax, where `seen` [B, Q, K] is true (Jiao et al.
+    2020, equation 7). Keys that a row does not see count as equal; keys that no row of a text sees
+    do not count."""
+    if student.shape != teacher.shape:  # else a single head would broadcast to all heads
         raise ConfigError(
-            f"scores of attention are {list(student.shape)} of the student and "
-            f"{list(teacher.shape)} of the teacher, and only equal ones compare; set attention = 0"
+            f"attention scores have the shape {list(student.shape)} in the student and "
+            f"{list(teacher.shape)} in the teacher; they must be equal: set attention = 0"
         )
     apart = (wide(student) - wide(teacher)).square().mean(1)
     keys = seen.any(1).sum(-1).clamp_min(1)
@@ -59,15 +62,16 @@ def score_squares(student: Tensor, teacher: Tensor, seen: Tensor) -> Tensor:
 
 
 def word_divergence(
-    student: Any,  # outputs: rows -> logits of the vocabulary
+    student: Any,  # output layers: rows -> logits of the vocabulary
     teacher: Any,
     rows: tuple[Tensor, Tensor],  # of the student [N, width] and of the teacher [N, width]
-    shares: Tensor | None,  # [N]: how much each row counts
+    shares: Tensor | None,  # [N]: the weight of each row
     temperature: float,
 ) -> Tensor:
-    """The summed divergence of guesses of words, a few rows of logits at a time."""
+    """Returns the summed divergence of the predicted token distributions. It computes the logits of
+    a few rows at a time."""
     ours, theirs = rows
-    edges = getattr(student, "edges", None)  # an adaptive output has no matrix of all words
+    edges = getattr(student, "edges", None)  # an adaptive output has no single weight matrix
     vocab_size = int(edges[-1] if edges is not None else student.weight.size(0))
     size = max(1, CHUNK // ALIVE // vocab_size)
 
@@ -85,10 +89,10 @@ def word_divergence(
 
 
 class ChunkedLoss(torch.autograd.Function):
-    """Σ cost(rows[start : start + size], start), with the gradient taken in the same pass: no
-    chunk's logits live longer than it takes to learn from them.
+    """Computes Σ cost(rows[start : start + size], start) and its gradient in the same pass, so that
+    the logits of only one chunk are in memory at a time.
 
-    `weights` are those that `cost` uses besides the rows.
+    `weights` are the parameters that `cost` uses besides the rows.
     """
 
     @staticmethod
@@ -103,7 +107,7 @@ class ChunkedLoss(torch.autograd.Function):
         kind, total = rows.device.type, torch.zeros((), device=rows.device, dtype=wide(rows).dtype)
         grads: list[Any] = [torch.zeros_like(x) if learn else None for x in (rows, *weights)]
         mixed = torch.is_autocast_enabled(kind)
-        # Without autocast's cache: what it holds would belong to the graph of the first chunk.
+        # Autocast's cache is off, because its casts would belong to the graph of the first chunk.
         with torch.autocast(kind, enabled=mixed, cache_enabled=False):
             for start in range(0, rows.size(0), size):
                 with torch.set_grad_enabled(learn):

@@ -1,6 +1,8 @@
-"""A student learns what its teacher makes of a text: distillation, whatever objective it is of.
+"""Distillation: a student learns the outputs of its teacher, for any objective that can be
+distilled.
 
-Around another objective this adds what a frozen teacher says to the same batch. In a recipe:
+It wraps another objective and adds losses that compare the student with a frozen teacher on the
+same batch. In a recipe:
 
     [objective]
     name = "distill"
@@ -10,14 +12,14 @@ Around another objective this adds what a frozen teacher says to the same batch.
     options = { share = 0.15 }
 
 The losses, each with its weight:
-    soft        T² · KL(teacher ‖ student) of the answers at temperature T (Hinton et al. 2015)
-    hard        what the objective itself loses
+    soft        T² · KL(teacher ‖ student) of the logits at temperature T (Hinton et al. 2015)
+    hard        the loss of the objective itself
     cosine      1 - cos of the last hidden states (Sanh et al. 2019)
-    hidden      mean squares of the layers' states, through one shared matrix where widths differ
-    attention   mean squares of the scores of attention before the softmax
-    embedding   mean squares of what the first layer reads (these three: Jiao et al. 2020, 3.1)
+    hidden      mean squared error of hidden states, through one shared matrix if widths differ
+    attention   mean squared error of the attention scores before the softmax
+    embedding   mean squared error of the first layer's input (these three: Jiao et al. 2020, 3.1)
 
-What validates is the inner objective itself, so a student is chosen and measured by what it is for.
+Validation uses the inner objective alone, so a student is chosen and measured by its own task.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from torch import nn
 from regard.core.errors import ConfigError, UnknownName
 from regard.core.tables import fields_of, from_table
 from regard.data.corpus import Corpus
-from regard.methods.distill.layers import StackStates, listening
+from regard.methods.distill.layers import StackStates, capture_layers
 from regard.methods.distill.losses import angles
 from regard.methods.distill.parts import (
     SOFT,
@@ -43,7 +45,7 @@ from regard.methods.distill.parts import (
     answer_sums,
     distilled_kind,
     is_text_objective,
-    last,
+    last_rows,
     layer_counts,
     layer_sums,
     real_rows,
@@ -61,7 +63,7 @@ PARTS = ("soft", "hard", "cosine", *LAYERS)
 
 
 class DistillStyle(NamedTuple):
-    """Weights as a paper has them."""
+    """The weights of the losses, as a paper has them."""
 
     temperature: float = 1.0
     soft: float = 0.0
@@ -73,8 +75,8 @@ class DistillStyle(NamedTuple):
     only: str = "targets"
 
 
-# TinyBERT learns the layers first and the answers afterwards; its code takes the mean over classes
-# of the cross-entropy, which is this loss but for the factor of their number and a constant.
+# TinyBERT learns the layers first and the logits afterwards. Its code averages the cross-entropy
+# over the classes: that is the loss here but for a constant and the number of classes as a factor.
 STYLES = {
     "hinton": DistillStyle(2.0, soft=0.5, hard=0.5),
     "distilbert": DistillStyle(2.0, soft=5.0, hard=2.0, cosine=1.0, only="all"),
@@ -85,7 +87,8 @@ STYLES = {
 
 @dataclass(frozen=True)
 class DistillObjectiveOptions:
-    """What is None is the style's, or is decided by the data."""
+    """The options of the objective. An option that is None comes from the style, or is decided by
+    the data."""
 
     of: str | None = None  # the objective that is distilled
     options: dict[str, Any] = field(default_factory=dict)  # of that objective
@@ -98,15 +101,16 @@ class DistillObjectiveOptions:
     hidden: float | None = None
     attention: float | None = None
     embedding: float | None = None
-    only: str | None = None  # softened words are compared at the "targets", or at "all" real tokens
+    only: str | None = None  # compare logits at the "targets", or at "all" tokens but padding
     mapping: str | Sequence[int] = "uniform"  # "top", or the teacher's layer (from 1) for each
-    family: str = ""  # settled: how a labeled example is framed
-    marks: bool = True  # of a labeled objective: False where the teacher reads without them
-    digest: str | None = None  # settled: of the teacher's weights
+    family: str = ""  # filled in by the run: the input format of a labeled example
+    marks: bool = True  # for a labeled objective: False if the teacher reads no special tokens
+    digest: str | None = None  # filled in by the run: of the teacher's weights
 
 
 class Distill(Objective, Hooks):
-    """Batches, heads, answers and figures are those of the objective inside."""
+    """The objective of distillation. Its batches, heads, answers and metrics are those of the inner
+    objective."""
 
     Options: ClassVar[type] = DistillObjectiveOptions
     name = "distill"
@@ -114,30 +118,31 @@ class Distill(Objective, Hooks):
 
     @classmethod
     def build(cls, corpus: Corpus, options: Any, *, learning: bool, **sizes: int) -> Objective:
-        """To validate, the objective inside is all that is needed: no teacher is asked."""
-        kind = cls if learning else inside
+        """Builds the objective. Validation needs only the inner objective, and no teacher."""
+        kind = cls if learning else inner_objective
         return kind(corpus, options, learning=learning, **sizes)
 
     def prepare(self) -> None:
         o = self.options
         sizes = {"length": self.length, "batch": self.batch, "seed": self.seed}
-        self.inner = inside(self.corpus, o, learning=self.learning, **sizes)
+        self.inner = inner_objective(self.corpus, o, learning=self.learning, **sizes)
         self.length, self.stretches = self.inner.length, self.inner.stretches
         self.recurrent = self.inner.recurrent  # type: ignore[misc]
-        self.chosen = chosen(o)
+        self.chosen = chosen_style(o)
         self.wanted = {part for part in PARTS if getattr(self.chosen, part)}
         self.layers = self.wanted & set(LAYERS)
         self.teacher = Teacher(o.teacher, self.inner, o.digest)
         self.every = self.chosen.only == "all"
         if self.every and not is_text_objective(o.of):
             raise ConfigError(
-                f'objective.only is "all", but {o.of} answers at its targets alone; leave it out'
+                f'objective.only is "all", but {o.of} has logits at its targets only; leave it out'
             )
         first = self.collate([self.get(0)])
         self.weights = {name: self.weight(name) for name in self.counts(first)}
 
     def weight(self, name: str) -> float:
-        """Of one sum: that of its part, and within a part what the objective inside gives it."""
+        """Returns the weight of one loss: the weight of its part, times the weight that the inner
+        objective gives it."""
         within = self.inner.weights
         if name.startswith(SOFT):
             return self.chosen.soft * within.get(name.removeprefix(SOFT), 1.0)
@@ -147,7 +152,7 @@ class Distill(Objective, Hooks):
             return float(getattr(self.chosen, part))
         return self.chosen.hard * within.get(name, 1.0)
 
-    # -- the objective inside
+    # -- the inner objective
 
     @property
     def note(self) -> str:
@@ -211,7 +216,7 @@ class Distill(Objective, Hooks):
         return self.inner.better(new, old)
 
     def settled(self) -> dict[str, Any]:
-        """The style in numbers, and what the data decided of the objective inside."""
+        """Returns the style in numbers, and what the data decided about the inner objective."""
         return self.chosen._asdict() | {
             "options": dict(self.options.options) | hooks_of(self.inner).settled(),
             "digest": self.teacher.digest,
@@ -220,9 +225,8 @@ class Distill(Objective, Hooks):
     # -- the student
 
     def adapt_model(self, model: Any) -> Any:
-        """With the matrix from its width to the teacher's; a part of the student only while it
-        learns.
-        """
+        """Adds the matrix from the student's width to the teacher's. It belongs to the student only
+        during training."""
         model = hooks_of(self.inner).adapt_model(model)
         theirs = self.teacher.config.width
         if self.layers - {"attention"} and model.config.width != theirs:
@@ -240,7 +244,8 @@ class Distill(Objective, Hooks):
         self.mapping(model)
 
     def mapping(self, model: Any) -> dict[str, list[int]]:
-        """The teacher's layer, counted from 1, for each of the student's, by stack."""
+        """Returns, for each stack, the teacher's layer (counted from 1) for each layer of the
+        student."""
         if not self.layers:
             return {}
         return {
@@ -257,22 +262,21 @@ class Distill(Objective, Hooks):
             counts |= {f"{SOFT}{name}": count for name, count in soft.items()}
         rows = real_rows(self.inner, batch, self.teacher.pair)
         if "cosine" in self.wanted:
-            counts["cosine"] = float(last(rows).sum())
+            counts["cosine"] = float(last_rows(rows).sum())
         return counts | layer_counts(rows, self.layers)
 
     @torch.compiler.disable
     def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
-        """Both are asked the same by the objective inside, and what they said is compared. It is
-        not compiled: what is noted on the way would break the graph at every layer.
-        """
+        """Runs the inner objective on both models and compares their outputs. It is not compiled,
+        because the hooks that capture the layers would break the graph at every layer."""
         seen = Capture(model) if "hard" in self.wanted else UnscoredCapture(model)
-        own, theirs = divided(state, self.teacher.depth)
+        own, theirs = split_state(state, self.teacher.depth)
         with self.heard(model) as ours:
             plain_loss = self.inner.loss(seen, batch, own)
         teacher = UnscoredCapture(self.teacher.like(model))
         with torch.no_grad(), self.heard(teacher.model) as its:
             self.inner.loss(teacher, batch, theirs)
-        joined(state, own, theirs)
+        join_states(state, own, theirs)
         sums = dict(plain_loss.sums) if "hard" in self.wanted else {}
         rows = real_rows(self.inner, batch, self.teacher.pair)
         if "soft" in self.wanted:
@@ -286,8 +290,8 @@ class Distill(Objective, Hooks):
                 pair=self.teacher.pair,
             )
             sums |= {f"{SOFT}{name}": value for name, value in softened.items()}
-        if "cosine" in self.wanted:  # how far the last states point elsewhere (Sanh et al. 2019, 3)
-            attention_mask = last(rows)
+        if "cosine" in self.wanted:  # of the last hidden states (Sanh et al. 2019, 3)
+            attention_mask = last_rows(rows)
             sums["cosine"] = angles(
                 seen.hidden[-1][attention_mask], teacher.hidden[-1][attention_mask]
             ).sum()
@@ -299,14 +303,14 @@ class Distill(Objective, Hooks):
     def heard(self, model: Any) -> AbstractContextManager[dict[str, StackStates]]:
         if not self.layers:
             return nullcontext({})
-        return listening(plain(model), attention="attention" in self.layers)
+        return capture_layers(plain(model), attention="attention" in self.layers)
 
 
 # -- options
 
 
-def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Objective:
-    """The objective that is distilled."""
+def inner_objective(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Objective:
+    """Builds the inner objective, the one that is distilled."""
     if not options.of:
         raise ConfigError(
             'objective.of is missing; name the objective that is distilled, such as of = "masked"'
@@ -316,16 +320,16 @@ def inside(corpus: Any, options: Any, *, learning: bool, **sizes: int) -> Object
     table = {k: getattr(options, k) for k in ("family", "marks") if k in names} | options.options
     if table.get("crf"):
         raise ConfigError(
-            "the tags of a CRF depend on each other, so a teacher has no answer for a single word; "
-            "set crf = false in objective.options"
+            "the tags of a CRF depend on each other, so the teacher has no distribution for a "
+            "single word; set crf = false in objective.options"
         )
     what = f"option of {options.of!r}"
     inner: Any = from_table(kind.Options, table, path="objective.options.", what=what)
     return kind(corpus, inner, learning=learning, **sizes)
 
 
-def chosen(options: DistillObjectiveOptions) -> DistillStyle:
-    """The style with what was asked for in its place."""
+def chosen_style(options: DistillObjectiveOptions) -> DistillStyle:
+    """Returns the style, with the options that are set in place of its own numbers."""
     if options.style not in STYLES:
         raise UnknownName("style of distillation", options.style, STYLES)
     style = STYLES[options.style]
@@ -341,20 +345,20 @@ def chosen(options: DistillObjectiveOptions) -> DistillStyle:
         raise ConfigError(f"objective.temperature is {result.temperature:g}; it must be above 0")
     for part in PARTS:
         if getattr(result, part) < 0:
-            raise ConfigError(f"objective.{part} is {numbers[part]:g}; a weight is 0 or more")
+            raise ConfigError(f"objective.{part} is {numbers[part]:g}; a weight must be 0 or more")
     if not any(getattr(result, part) for part in PARTS if part != "hard"):
         raise ConfigError(
-            "every loss that asks the teacher has the weight 0; give soft, cosine, hidden, "
-            "attention or embedding one above it, or train without a teacher"
+            "every loss that uses the teacher has the weight 0; set soft, cosine, hidden, "
+            "attention or embedding above 0, or train without a teacher"
         )
     return result
 
 
-# -- a memory that goes along: the student's layers first, then the teacher's
+# -- the recurrent state: the student's layers first, then the teacher's
 
 
-def divided(state: State | None, depth: int) -> tuple[State | None, State | None]:
-    """What each of the two remembers."""
+def split_state(state: State | None, depth: int) -> tuple[State | None, State | None]:
+    """Divides a state into the states of the student and of the teacher."""
     if state is None:
         return None, None
     place = max(0, len(state.hidden) - depth)
@@ -368,8 +372,8 @@ def divided(state: State | None, depth: int) -> tuple[State | None, State | None
     )
 
 
-def joined(state: State | None, own: State | None, theirs: State | None) -> None:
-    """As one state, which checkpoints hold as any other."""
+def join_states(state: State | None, own: State | None, theirs: State | None) -> None:
+    """Joins the two states into one, which is saved in checkpoints like any other state."""
     if state is None or own is None or theirs is None:
         return
     state.hidden = [*own.hidden, *theirs.hidden]

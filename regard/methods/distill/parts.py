@@ -1,7 +1,7 @@
-"""What of a batch a student and its teacher are compared by, whatever objective they are asked by.
+"""The parts of a batch by which a student and its teacher are compared, for every objective.
 
-Both read the same batch in the same way, so their rows correspond one to one. How many rows there
-are is known from the batch alone.
+Both models read the same batch in the same way, so their rows correspond one to one. The number of
+rows is known from the batch alone.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from regard.objectives.source import SourceTarget
 from regard.tasks.data import learners
 from regard.training.capture import Capture, CapturedOutput
 
-SOFT = "soft_"  # before the name of the loss whose answers are softened
+SOFT = "soft_"  # the prefix of the name of a loss whose logits are softened
 
 
 class UnscoredCapture(Capture):
-    """A watched model that computes no loss of guessed words: nobody asks for it, and it is the
-    dearest part. An objective takes it for one that learns, so nobody counts what it guesses right.
-    """
+    """A captured model that skips the loss of the predicted tokens, because nobody uses it and it
+    is the most expensive part. It claims to be in training mode, so that the objective does not
+    count correct predictions."""
 
     @property
     def training(self) -> bool:
@@ -59,17 +59,19 @@ class UnscoredOutput(CapturedOutput):
 
 
 def can_be_distilled(kind: type[Objective]) -> bool:
-    """Rows that ask for a word are not the tokens of a batch, by which states are compared."""
+    """Returns whether an objective can be distilled. In an objective with query rows, the rows that
+    predict a token are not the tokens of the batch, by which hidden states are compared."""
     return kind.comparable and not kind.queries
 
 
 def is_text_objective(name: str | None) -> bool:
-    """Is it the name of an objective that learns from text and can be distilled?"""
+    """Returns whether this is the name of an objective that learns from text and can be
+    distilled."""
     return name in OBJECTIVES and can_be_distilled(find(name))
 
 
 def distilled_kind(name: str) -> type[Objective]:
-    """The class of the objective to distill."""
+    """Returns the class of the objective to distill."""
     others = learners()
     known = OBJECTIVES | others
     if name not in known or not can_be_distilled(find(name, others)):
@@ -82,7 +84,8 @@ def distilled_kind(name: str) -> type[Objective]:
 
 
 def real_rows(objective: Objective, batch: Batch, pair: bool) -> dict[str, Tensor]:
-    """Which rows of each stack are no padding, [B, T]; a `pair` has an encoder and a decoder."""
+    """Returns the rows of each stack that are not padding, [B, T]. With `pair`, the model is an
+    encoder-decoder."""
     if isinstance(objective, SourceTarget):
         if pair:
             return {"encoder": batch["source_attention_mask"], "decoder": batch["target_scored"]}
@@ -99,8 +102,8 @@ def real_rows(objective: Objective, batch: Batch, pair: bool) -> dict[str, Tenso
     }
 
 
-def last(rows: dict[str, Tensor]) -> Tensor:
-    """Those that a model gives back."""
+def last_rows(rows: dict[str, Tensor]) -> Tensor:
+    """Returns the rows of the last stack, whose hidden states the model returns."""
     return list(rows.values())[-1]
 
 
@@ -108,12 +111,11 @@ def last(rows: dict[str, Tensor]) -> Tensor:
 
 
 def answer_counts(objective: Objective, batch: Batch, *, every: bool, pair: bool) -> dict[str, Any]:
-    """Over how many rows the softened answers of each loss are compared. Whoever has no label
-    has an answer of the teacher's all the same.
-    """
+    """Returns the number of rows whose softened logits are compared, for each loss. Rows without a
+    label count as well, because the teacher has an answer for them."""
     counts = objective.counts(batch) | objective.answer_counts(batch)
     if every:
-        counts[objective.word_loss] = float(last(real_rows(objective, batch, pair)).sum())
+        counts[objective.word_loss] = float(last_rows(real_rows(objective, batch, pair)).sum())
     return counts
 
 
@@ -127,13 +129,13 @@ def answer_sums(
     every: bool,
     pair: bool,
 ) -> dict[str, Tensor]:
-    """How far the student's answers are from the teacher's, by the losses that they belong to."""
+    """Returns the summed divergence of the student's answers from the teacher's, for each loss."""
     rows: list[tuple[Tensor, Tensor, Tensor | None]] = [
         (own.hidden, its.hidden, own.shares)
         for own, its in zip(student.words, teacher.words, strict=True)
     ]
     if every:
-        attention_mask = last(real_rows(objective, batch, pair))
+        attention_mask = last_rows(real_rows(objective, batch, pair))
         rows = [(student.hidden[-1][attention_mask], teacher.hidden[-1][attention_mask], None)]
     sums: dict[str, Tensor] = {}
     for own, its, shares in rows:
@@ -146,7 +148,8 @@ def answer_sums(
 
 
 def head_divergence(student: HeadAnswers, teacher: HeadAnswers, temperature: float) -> Tensor:
-    """What each row of a head's answers loses; a score is softened by no temperature."""
+    """Returns the loss of each row of a head's answers. Regression scores ignore the
+    temperature."""
     ours, theirs = student.scores, teacher.scores
     if student.asked is not None:
         ours, theirs = ours[student.asked], theirs[student.asked]
@@ -155,7 +158,7 @@ def head_divergence(student: HeadAnswers, teacher: HeadAnswers, temperature: flo
     if student.eligible is not None:
         ours, theirs = among(ours, student.eligible), among(theirs, student.eligible)
     each = divergence(ours, theirs, temperature)
-    return each if each.ndim == 1 else each.mean(-1)  # of several distributions in a row
+    return each if each.ndim == 1 else each.mean(-1)  # a row may hold several distributions
 
 
 # -- layers
@@ -165,56 +168,63 @@ def layer_sums(
     ours: dict[str, StackStates],
     theirs: dict[str, StackStates],
     rows: dict[str, Tensor],
-    mapping: dict[str, list[int]],  # of each stack: the teacher's layer, from 1, for each of ours
+    mapping: dict[str, list[int]],  # by stack: the teacher's layer (from 1) for each of ours
     fit: Any,  # from the student's width to the teacher's
     wanted: set[str],
 ) -> dict[str, Tensor]:
-    """TinyBERT's losses of the layers (Jiao et al. 2020, 3.1), each over the rows of a stack."""
+    """Returns TinyBERT's losses of the layers (Jiao et al. 2020, 3.1), each summed over the rows of
+    a stack."""
     sums: dict[str, Tensor] = {}
     for name, attention_mask in rows.items():
         own, its = ours[name], theirs[name]
         if "embedding" in wanted:
             first = squares(fit(own.hidden[0][attention_mask]), its.hidden[0][attention_mask])
-            sums[named(name, "embedding")] = first.sum()
+            sums[loss_name(name, "embedding")] = first.sum()
         if "hidden" in wanted:
             each = [
                 squares(fit(own.hidden[i][attention_mask]), its.hidden[to][attention_mask]).sum()
                 for i, to in enumerate(mapping[name], 1)
             ]
-            sums[named(name, "hidden")] = torch.stack(each).sum()
+            sums[loss_name(name, "hidden")] = torch.stack(each).sum()
         if "attention" in wanted:
             for part, mine, goal in (
                 ("attention", own.scores, its.scores),
                 ("cross", own.cross, its.cross),
             ):
                 if mine:
-                    sums[named(name, part)] = attended(mine, goal, mapping[name], attention_mask)
+                    sums[loss_name(name, part)] = attention_sum(
+                        mine, goal, mapping[name], attention_mask
+                    )
     return sums
 
 
 def layer_counts(rows: dict[str, Tensor], wanted: set[str]) -> dict[str, float]:
-    """Of what `layer_sums` gives; the rows of a decoder also read the source."""
+    """Returns the number of rows for each loss of `layer_sums`. The rows of a decoder also attend
+    to the source."""
     counts: dict[str, float] = {}
     for name, attention_mask in rows.items():
         parts: list[str] = [part for part in ("embedding", "hidden", "attention") if part in wanted]
         parts += ["cross"] * (name == "decoder" and "attention" in wanted)
-        counts |= dict.fromkeys((named(name, part) for part in parts), float(attention_mask.sum()))
+        counts |= dict.fromkeys(
+            (loss_name(name, part) for part in parts), float(attention_mask.sum())
+        )
     return counts
 
 
-def named(stack: str, part: str) -> str:
+def loss_name(stack: str, part: str) -> str:
     return f"{stack}_{part}" if stack else part
 
 
-def attended(
+def attention_sum(
     ours: list[AttentionScores],
     theirs: list[AttentionScores],
     mapping: list[int],
     attention_mask: Tensor,
 ) -> Tensor:
-    """Summed over the layers and the real rows [B, Q]."""
+    """Returns the loss of the attention scores, summed over the layers and over the rows [B, Q]
+    that are not padding."""
     total = torch.zeros((), device=attention_mask.device)
-    seen: dict[int, Tensor] = {}  # all layers mostly share one pattern
+    seen: dict[int, Tensor] = {}  # usually all layers share one pattern
     for mine, to in zip(ours, mapping, strict=True):
         key = id(mine.pattern)
         if key not in seen:

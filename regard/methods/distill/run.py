@@ -1,12 +1,12 @@
-"""`regard distill`: from a teacher to a student that has learned from it, as one run.
+"""`regard distill`: makes a student from a teacher and trains it, as one run.
 
 RUN/
-  first/distill.json    what was asked for, to go on with
-  first/teacher        --vocab-size: the teacher with fewer words
-  first/student        the student as it begins
-  first/pairs          --sequence-level: the sources, and what the teacher makes of them
+  first/distill.json   the options and the recipe, to resume with
+  first/teacher        --vocab-size: the teacher with a smaller vocabulary
+  first/student        the student before training
+  first/pairs          --sequence-level: the sources, and the teacher's translations
   first/layers         TinyBERT: the student that has learned its teacher's layers
-  config.json, …       the student, as of any run
+  config.json, …       the student, as in any run
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ from regard.training.run import RECIPE, check_place
 
 FIRST, PLAN = "first", "distill.json"
 PAIRS, LAYERS = "pairs", "layers"
-NEVER = 2**31 - 1  # steps between validations: only at the end
-USUAL = "hinton"  # for labeled examples and pairs; for text: distilbert
+NEVER = 2**31 - 1  # steps between validations: it validates only at the end
+USUAL = "hinton"  # the style for labeled examples and pairs; for text it is distilbert
 TINY = "tinybert"
-EPOCHS = 10.0  # in which a task's layers are learned, unless a budget is given
-# Of TinyBERT on a task: what is set for the layers says nothing of the answers, and so on.
+EPOCHS = 10.0  # of the stage that learns a task's layers, unless a budget is given
+# TinyBERT on a task has two stages; each stage drops the options that are for the other stage.
 OF_LAYERS = ("hidden", "attention", "embedding", "cosine")
 OF_ANSWERS = ("soft", "hard", "temperature", "only")
-# What the command calls a part of a recipe's examples.
+# The command line's names for fields of a recipe's examples.
 OPTIONS = {"task": "--task", "valid": "--valid", "skip": "--skip", "fields": "--field",
            "format": "--format", "header": "--header"}  # fmt: skip
 
 Settings = dict[str, dict[str, Any]]
 
-# What the papers learned with, where the recipe leaves it open. Unlike DistilBERT's code, which
-# hides rare words more often and freezes positions, masks are those of the objective, so that what
-# a student guesses compares with its teacher (objective.rare=0.7 is theirs); all weights learn.
+# The settings of the papers, for what the recipe leaves open. DistilBERT's code masks rare words
+# more often and freezes the positions. Here the objective chooses the masks, so that the student's
+# loss can be compared with its teacher's (objective.rare=0.7 is DistilBERT's); all weights learn.
 DISTILBERT: Settings = {
     "optimizer": {
         "name": "adamw", "lr": 5e-4, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.0,
@@ -97,35 +97,35 @@ def distill(
     resume: bool = False,
     display: str = "auto",
 ) -> Facts:
-    """Makes the student and lets it learn; gives what run.json says, and how large both are.
+    """Makes the student and trains it. Returns the content of run.json, and the sizes of both
+    models.
 
-    `recipe.data` is prepared text, prepared pairs or a file of labeled examples; what the recipe
-    says of its model is the student's.
+    `recipe.data` is prepared text, prepared pairs or a file of labeled examples. What the recipe
+    says about its model is about the student.
     """
     out = Path(out)
     file = out / FIRST / PLAN
     if resume:
         steps = recipe.budget.steps
-        plan, recipe, _ = read_plan(file, Asked, "there is no distillation to go on with")
+        plan, recipe, _ = read_plan(file, Asked, "there is no distillation to resume")
         if steps:
             recipe = replaced(recipe, budget=Budget(steps=steps))
         return DistillRun(plan, display, steps).go(recipe, out)
     if plan is None:
-        raise ConfigError("a new distillation needs a teacher and a student")
+        raise ConfigError("the plan is missing; a new distillation needs a teacher and a student")
     check(recipe, plan)
     check_place(out, False, ProcessGroup(), BEFOREHAND)
     if file.is_file():
-        raise ConfigError(f"{out} exists already; go on with --resume, or choose another --out")
-    with begun(out):
+        raise ConfigError(f"{out} exists already; resume it with --resume, or choose another --out")
+    with remove_on_error(out):
         write_plan(file, plan, recipe)
         return DistillRun(plan, display).go(recipe, out)
 
 
 @contextmanager
-def begun(out: Path) -> Iterator[None]:
-    """What is refused before anything was learned or written leaves no directory behind, so that
-    the same command can be given again, put right.
-    """
+def remove_on_error(out: Path) -> Iterator[None]:
+    """Removes the new directory if an error is raised before anything was learned or written, so
+    that the corrected command can be given again."""
     there, first = out.exists(), out / FIRST
     ours = not first.exists()
     first.mkdir(parents=True, exist_ok=True)
@@ -142,10 +142,10 @@ def begun(out: Path) -> Iterator[None]:
 
 
 def check(recipe: Recipe, plan: Asked) -> None:
-    """Refuses at once what cannot be."""
+    """Raises an error at once for options that do not fit the teacher, the student or the data."""
     check_one_process(
-        "a student is made by one process; begin with one, and when the run itself has begun "
-        "--resume goes on with several"
+        "one process makes the student; start with one process, and when the training has begun, "
+        "--resume may use several"
     )
     teacher = teacher_of(plan.teacher)
     facts = model_facts(teacher)
@@ -153,7 +153,7 @@ def check(recipe: Recipe, plan: Asked) -> None:
         raise UnknownName("style of distillation", plan.style, STYLES)
     prepared = Path(recipe.data, MARKER).is_file()
     if is_directory(plan.student):
-        # What a task adds to the words of a model is added to the student's when it learns.
+        # Tokens that a task adds to the vocabulary are added to the student's when it learns.
         check_directory(Path(plan.student), teacher, words=prepared)
     else:
         check_shape(plan.teacher, facts.config, facts.extensions, shape_of(plan.student))
@@ -172,60 +172,61 @@ def check(recipe: Recipe, plan: Asked) -> None:
 
 
 def check_prepared(recipe: Recipe, plan: Asked) -> None:
-    """Refuses what is asked of labeled examples alone."""
+    """Raises ConfigError for options that are only for labeled examples."""
     if plan.sequence and read_marker(Path(recipe.data)).get("kind") != "pairs":
         raise no_pairs(recipe)
     if plan.vocab_size:
         raise ConfigError(
-            f"{recipe.data} was cut into the teacher's own tokens, so its vocabulary has to stay; "
-            "leave --vocab-size out, which is for labeled examples"
+            f"{recipe.data} is tokenized with the teacher's vocabulary, which cannot change any "
+            "more; leave --vocab-size out, which is for labeled examples"
         )
     usual = Recipe().examples
     for each in fields(usual):
         if getattr(recipe.examples, each.name) != getattr(usual, each.name):
             option = OPTIONS.get(each.name, f"examples.{each.name}")
             raise ConfigError(
-                f"{recipe.data} is prepared, and {option} is for a file of labeled examples; "
-                "leave it out, or give --data such a file"
+                f"{recipe.data} is prepared data, and {option} is for a file of labeled examples; "
+                "leave it out, or give a file of labeled examples as --data"
             )
 
 
 def no_pairs(recipe: Recipe) -> ConfigError:
     return ConfigError(
-        f"--sequence-level learns what a teacher makes of sources, and {recipe.data} holds no "
-        "prepared pairs; prepare them with 'regard prepare --pairs'"
+        f"--sequence-level learns the teacher's translations of sources, and {recipe.data} holds "
+        "no prepared pairs; prepare them with 'regard prepare --pairs'"
     )
 
 
 def teacher_of(name: str) -> Path:
-    """The directory of a teacher, which may be the name of one that the hub's cache holds."""
+    """Returns the directory of a teacher. Its name may be that of a model in the hub's cache."""
     try:
         return locate(name, False)
     except FormatError:
         if Path(name).exists():
             raise
         raise ConfigError(
-            f"there is no model {name}; a teacher is a run or a model directory"
+            f"there is no model {name}; give a run or a model directory as the teacher"
         ) from None
 
 
 class DistillRun:
-    """What comes before the run, then it; each part is made once and gone on with."""
+    """Runs the stages before the training and then the training itself; each stage is done once and
+    can be resumed."""
 
     def __init__(self, plan: Asked, display: str, steps: int | None = None) -> None:
         self.plan, self.display = plan, display
-        self.steps = steps  # a larger budget for what goes on; None: as it was
+        self.steps = steps  # a larger budget for a resumed run; None: its own budget
 
     def go(self, recipe: Recipe, out: Path) -> Facts:
-        if (out / RECIPE).is_file():  # its own recipe stands there
+        if (out / RECIPE).is_file():  # resumes with the recipe in the run's directory
             budget = Recipe(engine=recipe.engine, budget=Budget(steps=self.steps))
             facts = run(budget, out, resume=True, display=self.display)
         else:
             try:
-                with RunLock(out):  # the run itself takes it again
+                with RunLock(out):  # the run itself takes the lock again
                     own = self.before(recipe, out / FIRST)
             except StageInterrupted as stopped:
-                note = f"stopped before the run itself; go on with: regard distill --resume {out}"
+                note = f"stopped before the run itself; resume with: regard distill --resume {out}"
                 watch(self.display).stop(note)
                 return stopped.facts
             facts = run(own, out, display=self.display)
@@ -235,11 +236,10 @@ class DistillRun:
         return facts | {"distilled": {"teacher": theirs, "student": ours, "share": ours / theirs}}
 
     def before(self, begun: Recipe, first: Path) -> Recipe:
-        """The recipe of the run, once all that it needs is there. Where something dear comes first,
-        what would be refused after it is refused before.
-        """
+        """Does the stages before the run and returns the recipe of the run. Before an expensive
+        stage, it raises the errors that the later stages would raise."""
         plan = self.plan
-        teacher = teacher_of(plan.teacher)  # and the model, until there is a student
+        teacher = teacher_of(plan.teacher)  # it stands for the model until the student exists
         of, options, recipe = inner_of(replaced(begun, model=str(teacher)), teacher)
         if plan.vocab_size:
             teacher = self.trimmed(recipe, teacher, first / "teacher")
@@ -255,7 +255,7 @@ class DistillRun:
             stages = [replaced(stage, data=str(place)) for stage in stages]
         *before, last = stages
         for layers in before:
-            watch(self.display).note("first the layers, then the answers")
+            watch(self.display).note("the student learns the layers first, then the logits")
             part(layers, first / LAYERS, runner(self.display))
             last = replaced(last, model=str(first / LAYERS))
         return last
@@ -263,9 +263,8 @@ class DistillRun:
     def stages(
         self, recipe: Recipe, teacher: Path, of: str, options: dict[str, Any]
     ) -> list[Recipe]:
-        """The recipe with its objective, and the rates of the style's paper. Of TinyBERT on a task,
-        the layers are learned first, with the budget that is given: by a recipe before it.
-        """
+        """Returns the recipe with its objective and with the learning rates of the style's paper.
+        For TinyBERT on a task, a first recipe learns the layers, with the given budget."""
         plan = self.plan
         if plan.sequence and not plan.style:
             return [replaced(recipe, objective={"name": of} | options | recipe.objective)]
@@ -277,20 +276,20 @@ class DistillRun:
         whole = {"name": "distill"} | table | recipe.objective | {"options": inside}
         recipe = replaced(recipe, objective=whole)
         if whole["style"] == "distilbert" and of_text:
-            return [filled(recipe, DISTILBERT)]
+            return [fill_open(recipe, DISTILBERT)]
         if whole["style"] != TINY:
             return [recipe]
         if of_text:  # general distillation learns the layers alone (Jiao et al. 2020, 3.2)
-            return [filled(recipe, TINY_LAYERS)]
-        # No answer is learned yet, so that no score of answers may end the stage or choose of it.
+            return [fill_open(recipe, TINY_LAYERS)]
+        # The logits are not learned yet, so their score must not end the stage or choose its model.
         layers = replaced(
-            filled(recipe, TINY_LAYERS),
+            fill_open(recipe, TINY_LAYERS),
             objective=without(whole, OF_ANSWERS),
             validation={"every": NEVER, "patience": None},
             budget=Budget(epochs=EPOCHS) if recipe.budget == Budget() else recipe.budget,
         )
         answers = without(whole, OF_LAYERS) | {"style": "tinybert-answers"}
-        return [layers, filled(replaced(recipe, objective=answers), TINY_ANSWERS)]
+        return [layers, fill_open(replaced(recipe, objective=answers), TINY_ANSWERS)]
 
     def trimmed(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
         from regard.methods.prune.vocabulary import trim
@@ -301,7 +300,7 @@ class DistillRun:
             texts = (text for example in examples for _, text in example.parts())
             words = self.plan.vocab_size or 0
             before, after = trim(load(teacher), texts, words, place)["words"]
-            watch(self.display).note(f"of {before:,} words {after:,} are kept")
+            watch(self.display).note(f"the vocabulary keeps {after:,} of {before:,} tokens")
         return place
 
     def student(self, recipe: Recipe, teacher: Path, place: Path) -> Path:
@@ -310,7 +309,7 @@ class DistillRun:
             how = "layers of its teacher" if sizes["inherited"] else "random weights"
             watch(self.display).note(
                 f"the student has {sizes['student']:,} parameters, its teacher "
-                f"{sizes['teacher']:,}; it begins with {how}"
+                f"{sizes['teacher']:,}; it starts with {how}"
             )
         return place
 
@@ -343,7 +342,8 @@ class DistillRun:
 
 
 def keep_task(teacher: Path, out: Path) -> None:
-    """What a model that answers in texts is asked by is its teacher's, too."""
+    """Copies the teacher's task.json to a student that answers in text, so that it gets the same
+    prompts."""
     objective = recipes.read(out / RECIPE)["objective"]
     writes = learns_to_write(learned(objective))
     if writes and (teacher / TASK).is_file() and not (out / TASK).is_file():
@@ -354,8 +354,8 @@ def without(table: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in table.items() if name not in names}
 
 
-def filled(recipe: Recipe, table: Settings) -> Recipe:
-    """The recipe with what it leaves open."""
+def fill_open(recipe: Recipe, table: Settings) -> Recipe:
+    """Returns the recipe with the table's values in the fields that it leaves open."""
     return replaced(
         recipe,
         **{

@@ -1,8 +1,8 @@
-"""Sequence-level distillation (Kim and Rush 2016, 3.2): the targets of a student are what its
-teacher makes of the sources, found by beam search.
+"""Sequence-level distillation (Kim and Rush 2016, 3.2): the targets of a student are the
+translations that its teacher finds by beam search.
 
-The pairs are those of prepared data. Only the targets of what learns are replaced; what validates
-and tests keeps the real ones.
+The pairs come from prepared data. Only the targets of the training split are replaced; the
+validation and test splits keep the real ones.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from regard.decoding.generation import generate
 from regard.formats.directory import Checkpoint
 from regard.methods.runs import digest_of, weights_digest
 
-BLOCK = 128  # sources between two savings
+BLOCK = 128  # sources between two writes
 BATCH = 32  # sources decoded together
-LONGER = 2.0  # a target has at most so many times the tokens of its source, and a few more
+LONGER = 2.0  # a target has at most this many times the tokens of its source, and a few more
 FEW = 16
 
-Watch = Callable[[int, int], None]  # sources done, of how many
+Watch = Callable[[int, int], None]  # (sources done, sources in total)
 
 
 def teach_pairs(
@@ -42,20 +42,20 @@ def teach_pairs(
     precision: str = "own",
     watch: Watch = lambda done, total: None,
 ) -> dict[str, Any]:
-    """The prepared pairs `out`: sources of `data`, targets of the teacher. What is done is kept
-    beside it, so that it goes on where it was stopped; gives what data.json says.
-    """
+    """Writes prepared pairs to `out`: the sources of `data` with the teacher's targets. Finished
+    targets are stored beside it, so that an interrupted call resumes. Returns the content of
+    data.json."""
     facts = read_marker(data)
     if facts.get("kind") != "pairs":
         raise ConfigError(
-            f"{data} holds {facts.get('kind', 'text')}, no pairs; prepare them with "
+            f"{data} holds {facts.get('kind', 'text')}, and pairs are needed; prepare them with "
             "'regard prepare --pairs'"
         )
     corpus = Corpus.open(data, "train")
     room_of(teacher, int(np.diff(np.asarray(corpus.sentences))[::2].max(initial=0)))  # the longest
     notes = out.with_name(f"{out.name}.jsonl")
     train = sorted([*data.glob("train-*"), *data.glob("train.*")])  # tokens, ends of sources
-    done = begun(notes, {
+    done = count_finished(notes, {
         "data": str(data), "split": digest_of(train), "teacher": str(teacher.path),
         "weights": weights_digest([str(teacher.path)]), "beams": beams, "alpha": alpha,
     })  # fmt: skip
@@ -87,9 +87,8 @@ def source_of(corpus: Corpus, index: int) -> list[int]:
 def targets(
     teacher: Checkpoint, sources: list[list[int]], options: dict[str, Any]
 ) -> list[list[int]]:
-    """The likeliest target of each source; how long it may be depends on that source alone, and
-    not on which others are decoded with it.
-    """
+    """Returns the likeliest target of each source. Its maximal length depends only on its own
+    source, not on the other sources of the batch."""
     likeliest: list[list[int]] = [[] for _ in sources]
     rooms = [room_of(teacher, len(source)) for source in sources]
     for room in sorted(set(rooms)):
@@ -101,19 +100,19 @@ def targets(
 
 
 def room_of(teacher: Checkpoint, length: int) -> int:
-    """Tokens that the target of a source so long may have."""
+    """Returns the number of tokens that the target of a source of this length may have."""
     room = -(-int(LONGER * length) // FEW) * FEW + FEW
     context = getattr(teacher.config, "context", None)
     if context is not None and context <= length:
         raise ConfigError(
-            f"a source has {length} tokens, and {teacher.path} reads and writes {context} at once; "
+            f"a source has {length} tokens, and the context of {teacher.path} is {context} tokens; "
             "leave out pairs as long as this"
         )
     return room if context is None else min(room, context - length)
 
 
-def begun(notes: Path, settings: dict[str, Any]) -> int:
-    """How many targets are written already; a line that was cut off is taken back."""
+def count_finished(notes: Path, settings: dict[str, Any]) -> int:
+    """Returns how many targets are written already; an unfinished last line is cut off."""
     if not notes.is_file():
         notes.parent.mkdir(parents=True, exist_ok=True)
         notes.write_text(json.dumps(settings) + "\n", encoding="utf-8")
@@ -124,7 +123,7 @@ def begun(notes: Path, settings: dict[str, Any]) -> int:
     if not lines or json.loads(lines[0]) != settings:
         raise FormatError(
             f"{notes} was begun with other data, another teacher (or other weights of it) or other "
-            "beams; restore them, or begin anew elsewhere"
+            "beams; restore them, or begin with another --out"
         )
     if len(whole) < len(text):
         with notes.open("r+b") as file:
@@ -142,7 +141,7 @@ def lines_of(notes: Path) -> Iterator[list[int]]:
 def write_pairs(
     corpus: Corpus, facts: dict[str, Any], notes: Path, out: Path, teacher: str
 ) -> None:
-    """As `regard prepare` writes them; nothing half written ever stands there."""
+    """Writes the pairs as `regard prepare` does. A half-written directory never stands at `out`."""
     end, tokenizer = corpus.special.end, corpus.tokenizer
     with workplace(out, False, MARKER) as work:
         writer = CorpusWriter(work, "train", facts["dtype"])

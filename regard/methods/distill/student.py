@@ -1,4 +1,5 @@
-"""The student of a distillation before it learns: layers of its teacher, or a smaller shape."""
+"""The student of a distillation before training: with layers of its teacher, or with a smaller
+shape."""
 
 from __future__ import annotations
 
@@ -29,13 +30,13 @@ SMALLER = (
     "decoder_heads",
     "decoder_ffn_size",
 )
-# A weight of a layer: the stack it stands in, its number there, and the rest of its name.
+# The name of a layer's weight: its stack, its number in the stack, and the rest of its name.
 LAYER = re.compile(r"^((?:encoder\.|decoder\.|encoder_|decoder_)?blocks|layers)\.(\d+)\.(.+)$")
 BY_LAYER = ("window", "windows", "dilations")  # fields that may have a value for each layer
 
 
 def shape_of(words: str) -> dict[str, int]:
-    """ "layers=6" or "layers=4,width=256,heads=4" as a table."""
+    """Parses "layers=6" or "layers=4,width=256,heads=4" into a table."""
     shape: dict[str, int] = {}
     for word in filter(None, re.split(r"[,\s]+", words.strip())):
         name, equals, text = word.partition("=")
@@ -52,32 +53,31 @@ def shape_of(words: str) -> dict[str, int]:
 
 
 def spread(layers: int, depth: int) -> list[int]:
-    """Which of a teacher's layers (from 0) a student begins with: evenly spaced, the first and the
-    last among them. For 6 of 12 these are DistilBERT's: 0, 2, 4, 7, 9, 11.
-    """
+    """Returns the teacher's layers (from 0) that a student starts with: evenly spaced, with the
+    first and the last. For 6 of 12 layers these are DistilBERT's: 0, 2, 4, 7, 9, 11."""
     if layers == 1:
         return [0]
     return [round(i * (depth - 1) / (layers - 1)) for i in range(layers)]
 
 
 def student_of(teacher: Checkpoint, shape: dict[str, int], seed: int) -> Any:
-    """A smaller model of the same family, with the teacher's vocabulary and heads.
+    """Builds a smaller model of the same family, with the teacher's vocabulary and heads.
 
-    Where only layers are fewer it begins with weights of the teacher: every so many layers, the
-    embeddings and the heads. Of another width it begins at random.
+    If only the number of layers is smaller, the student starts with weights of the teacher: evenly
+    spaced layers, the embeddings and the heads. With another width it starts at random.
     """
     model, config = teacher.model, teacher.config
     check_shape(str(teacher.path), config, model.extensions, shape)
     decoder = getattr(config, "decoder_layers", None)
     if decoder == config.layers and "layers" in shape:
-        # A decoder as deep as its encoder stays so, unless it is named.
+        # A decoder as deep as its encoder stays as deep as it, unless decoder_layers is given.
         shape = {"decoder_layers": shape["layers"]} | shape
     layers = shape.get("layers", config.layers)
     picked = {"encoder": spread(layers, config.layers)}
-    if hasattr(config, "decoder_layers"):  # without a number it is as deep as the encoder
+    if hasattr(config, "decoder_layers"):  # None: as deep as the encoder
         new = shape.get("decoder_layers", decoder or layers)
         picked["decoder"] = spread(new, decoder or config.layers)
-    fields = asdict(config)  # what a configuration only derives cannot be set
+    fields = asdict(config)  # without properties that are derived and cannot be set
     per_layer = {
         name: tuple(values[i] for i in picked["encoder"])
         for name in BY_LAYER
@@ -98,8 +98,8 @@ def check_shape(
 ) -> None:
     if added := ", ".join(extensions):
         raise ConfigError(
-            f"{teacher} has {added} added to it, which layers of a student cannot be cut from; "
-            "give the student as a directory"
+            f"{teacher} has the extensions {added}, and a student cannot be made from it; give the "
+            "student as a model directory"
         )
     known = [name for name in (*DEPTHS, *SMALLER) if name in asdict(config)]
     for name, value in shape.items():
@@ -111,14 +111,13 @@ def check_shape(
         if theirs is not None and value > theirs:
             raise ConfigError(
                 f"the student would have {name} = {value} and its teacher has {theirs}; a student "
-                "is neither wider nor deeper than its teacher"
+                "must not be larger than its teacher: give a smaller number"
             )
 
 
 def check_directory(student: Path, teacher: Path, *, words: bool) -> None:
-    """Refuses a student that is there already and is larger than its teacher. `words`: nothing
-    will add to those of either, so both have to have the same now.
-    """
+    """Raises ConfigError if an existing student is larger than its teacher. With `words`, nothing
+    will add tokens to either of them, so their vocabularies must be the same already."""
     own, their = model_facts(student), model_facts(teacher)
     if words:
         check_vocabulary(own.config, their.config, teacher)
@@ -128,7 +127,7 @@ def check_directory(student: Path, teacher: Path, *, words: bool) -> None:
 def inherited(
     teacher: dict[str, Tensor], student: dict[str, Tensor], picked: dict[str, list[int]]
 ) -> dict[str, Tensor]:
-    """The student's weights, by their names, from those of the teacher."""
+    """Returns the weights of the student, by name, copied from the teacher."""
     weights = {}
     for name in student:
         layer = LAYER.match(name)
@@ -143,7 +142,7 @@ def inherited(
 def make_student(
     teacher: Checkpoint, shape: dict[str, int], out: Path, seed: int
 ) -> dict[str, Any]:
-    """Writes the student as a model directory; gives how large both are."""
+    """Writes the student as a model directory and returns the sizes of both models."""
     student = student_of(teacher, shape, seed)
     with torch.no_grad():
         save(student, out, teacher.tokenizer, teacher.source)

@@ -1,1 +1,1 @@
-"""A model that has read before learns a task."""
+"""Fine-tuning: a pre-trained model learns a task."""

@@ -1,6 +1,5 @@
-"""Pre-training goes on with the text of a task before the task is learned (Gururangan et al. 2020,
-section 4), with the model's own objective.
-"""
+"""Task-adaptive pre-training (Gururangan et al. 2020, section 4): pre-training continues on the
+text of a task, with the model's own objective, before the task is learned."""
 
 from __future__ import annotations
 
@@ -27,36 +26,40 @@ from regard.training.recipe import Recipe, make, replaced
 from regard.training.resolve import LENGTH, STEP
 
 TEXT, ADAPTED = "text", "adapted"
-SHORTEST = 16  # tokens of a sample
-PIECES = 4  # samples that a short text makes at least
+SHORTEST = 16  # tokens of a sample, at least
+PIECES = 4  # samples that a short text is divided into, at least
 WARMUP = 0.1  # of the steps
 
 
-def adapted(recipe: Recipe, out: Path, stages: FinetuneOptions, display: str) -> Facts:
-    """RUN/text and RUN/adapted, the model that has read it; returns what its run.json says."""
+def adapt(recipe: Recipe, out: Path, stages: FinetuneOptions, display: str) -> Facts:
+    """Writes RUN/text and RUN/adapted, the model that was pre-trained further on it; returns the
+    content of that run's run.json."""
     check_tokenizer(recipe.model)
     if not (out / TEXT / MARKER).is_file():
         write_text(recipe, out, stages)
-    own, model = adapting(recipe, out, stages), Path(recipe.model)
+    own, model = adaptation_recipe(recipe, out, stages), Path(recipe.model)
     start = model_facts(model)
     if FAMILIES[start.family].model.fills == "masked" and "masked" not in start.heads:
-        watch(display).note(f"{recipe.model} has no head that guesses words: it begins at random")
+        watch(display).note(
+            f"{recipe.model} has no masked language modeling head; a new one starts at random"
+        )
     facts = part(own, out / ADAPTED, runner(display))
     keep_heads(model, out / ADAPTED)
     return facts
 
 
 def check_tokenizer(model: str) -> None:
-    """Refuses one that cannot end a text: as it is, no text can be prepared with it."""
+    """Raises an error if the tokenizer has no token that ends a text: no text can be prepared with
+    it."""
     special_of(tokenizer_of(model), model)
 
 
 def write_text(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
-    """The texts that learn, and those without labels, each once; never those that validate. A
-    passage that several questions share is one of them.
+    """Writes the texts of the training examples and of the unlabeled examples, each once, and no
+    text of the validation set. A passage that several questions share is written once.
 
-    All of it is read: what counts is the task, so no part of the text is kept to choose by how well
-    words are guessed.
+    All of it is training text. No part is held out: how well the model predicts words does not
+    matter here, only the task does.
     """
     splits = divided(recipe, "silent")
     examples = splits.train
@@ -68,8 +71,8 @@ def write_text(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
             texts.pop(text, None)
     if not texts:
         raise InputError(
-            f"every text of {recipe.data} also stands in what validates, so there is nothing that "
-            "--adapt could read; leave it out, or give --unlabeled examples"
+            f"every text of {recipe.data} also stands in the validation set, so --adapt has no "
+            "text to learn from; leave it out, or give --unlabeled examples"
         )
     file = out / f"{TEXT}.jsonl"
     with file.open("w", encoding="utf-8") as written:
@@ -80,11 +83,11 @@ def write_text(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
     prepare(PreparePlan((str(file),), out / TEXT, reading, tokenizer=tokenizer, shares=shares))
 
 
-def adapting(recipe: Recipe, out: Path, stages: FinetuneOptions) -> Recipe:
-    """Rate and schedule are those of fine-tuning: what was learned before is to be kept, and in
-    Noam's schedule a rate is a factor. Texts of a task are too short for BERT's pairs of sentences,
-    so it guesses words alone.
-    """
+def adaptation_recipe(recipe: Recipe, out: Path, stages: FinetuneOptions) -> Recipe:
+    """Builds the recipe of the adaptation. Learning rate and schedule are those of fine-tuning,
+    because the pre-trained weights should change little, and because in Noam's schedule a rate is
+    only a factor. Texts of a task are too short for BERT's sentence pairs, so BERT learns masked
+    tokens only."""
     card = FAMILIES[family(recipe)]
     own = card.running_objective
     paper = card.finetuned(recipe.examples.task or "")
@@ -110,7 +113,8 @@ def adapting(recipe: Recipe, out: Path, stages: FinetuneOptions) -> Recipe:
 
 
 def keep_heads(before: Path, after: Path) -> None:
-    """The heads that the model came with, such as BERT's pooler: guessing words leaves them out."""
+    """Copies the heads that the model came with, such as BERT's pooler: the adaptation drops
+    them."""
     heads = model_facts(before).heads
     if heads.keys() <= model_facts(after).heads.keys():
         return

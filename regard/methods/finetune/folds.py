@@ -1,4 +1,5 @@
-"""Cross-validation: each part of the data validates once, what has learned from the others."""
+"""Cross-validation: each fold of the data validates once a model that was trained on the other
+folds."""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ from regard.training.recipe import Recipe, replaced
 SUMMARY = "folds.json"
 
 
-def crossed(recipe: Recipe, out: Path, folds: int, learn: Learn, display: str) -> Facts:
-    """RUN/fold-1, RUN/fold-2, … and RUN/folds.json with the mean and the spread of each figure.
+def cross_validate(recipe: Recipe, out: Path, folds: int, learn: Learn, display: str) -> Facts:
+    """Writes RUN/fold-1, RUN/fold-2, … and RUN/folds.json with the mean and the standard deviation
+    of each metric.
 
-    All runs know the same classes, in the same order, so that their figures are of one kind.
+    All runs know the same classes in the same order, so that their metrics can be compared.
     """
     task, labels = find(recipe.examples.task or ""), recipe.examples.labels
     if not labels and not task.text_only:
@@ -30,7 +32,8 @@ def crossed(recipe: Recipe, out: Path, folds: int, learn: Learn, display: str) -
         rare = [f"{label!r} ({count})" for label, count in counts.items() if count < folds]
         if rare:
             watch(display).note(
-                f"too rare to be in each of {folds} parts: {', '.join(sorted(rare))}"
+                f"these labels are too rare to be in each of {folds} parts: "
+                f"{', '.join(sorted(rare))}"
             )
     runs = []
     for place in range(folds):
@@ -58,13 +61,15 @@ def crossed(recipe: Recipe, out: Path, folds: int, learn: Learn, display: str) -
 
 
 def deviation(values: list[float]) -> float:
-    """That of a sample: the parts stand for others that could have been drawn."""
+    """Returns the standard deviation of a sample (divided by n - 1), because the folds are a sample
+    of the folds that could have been drawn."""
     mean = sum(values) / len(values)
     return math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def table(summary: Facts) -> str:
-    """A row for each figure: the value of each part, the mean, the deviation."""
+    """Formats a table with one row for each metric: the value in each fold, the mean, the
+    deviation."""
     rows = [["", *(f"fold {i + 1}" for i in range(summary["folds"])), "mean", "deviation"]]
     for name, figure in summary["figures"].items():
         cells = [*figure["values"], figure["mean"], figure["deviation"]]

@@ -1,4 +1,5 @@
-"""What may come before a fine-tuning, or divide it: runs inside of a run, each resumable."""
+"""The stages that may come before a fine-tuning, or divide it: runs inside a run, each
+resumable."""
 
 from __future__ import annotations
 
@@ -16,32 +17,31 @@ from regard.training.recipe import Recipe, replaced
 
 PLAN = "finetune.json"
 
-__all__ = ["FinetuneOptions", "amount"]  # beside what is here
+__all__ = ["FinetuneOptions", "amount"]  # exported again, besides what this module defines
 
 
 def check_stages(recipe: Recipe, stages: FinetuneOptions) -> None:
-    """Refuses stages that the task or the machine does not allow."""
+    """Raises ConfigError for stages that the task or the number of processes does not allow."""
     examples = recipe.examples
     check_one_process(
-        "--folds, --adapt and --unlabeled are several runs, one after the other; start them in "
-        "one process"
+        "--folds, --adapt and --unlabeled are several runs, one after the other; start them as one "
+        "process, without torchrun"
     )
     if stages.folds and examples.valid:
-        raise ConfigError("--folds validates with each part of the data once; leave --valid out")
+        raise ConfigError("--folds takes its validation data from --data; leave --valid out")
     if stages.confidence and not find(examples.task or "").pseudo:
         able = " and ".join(name for name in TASKS if find(name).pseudo)
         raise ConfigError(
-            f"labels can be given to examples of {able}, not of {examples.task}; with --adapt "
-            "--unlabeled is read as text"
+            f"pseudo-labels can be made for examples of {able}, not of {examples.task}; with "
+            "--adapt, --unlabeled is read as text"
         )
     if stages.confidence and examples.extra_data:
-        raise ConfigError("examples.extra_data is set already; leave it out, or --unlabeled")
+        raise ConfigError("examples.extra_data and --unlabeled are both given; give only one")
 
 
 def read_unlabeled(recipe: Recipe, stages: FinetuneOptions) -> list[Example]:
-    """The examples of --unlabeled. Their fields have the names of the data's; those of answers
-    may be missing.
-    """
+    """Reads the examples of --unlabeled. Their fields have the same names as the fields of the
+    data; the fields of the answers may be missing."""
     answers, names = find(recipe.examples.task or "").answers, recipe.examples.fields
     fields = {role: name for role, name in names.items() if role not in answers}
     bare = replaced(recipe, examples={"fields": fields})
@@ -49,14 +49,15 @@ def read_unlabeled(recipe: Recipe, stages: FinetuneOptions) -> list[Example]:
 
 
 def resumed(out: Path) -> tuple[Recipe, FinetuneOptions]:
-    """The recipe and the stages of a run that was begun, if its data are still the same."""
+    """Returns the recipe and the stages of an interrupted run. Raises InputError if its data have
+    changed."""
     stages, recipe, table = read_plan(
         out / PLAN, FinetuneOptions, "no fine-tuning with stages was begun"
     )
     if table.get("digest") != data_digest(recipe, stages):
         raise InputError(
-            f"{recipe.data} (or what validates, or the unlabeled examples) has changed since "
-            f"{out} began; it can only go on with the same data: restore it, or begin a new run"
+            f"{recipe.data} (or the validation data, or the unlabeled examples) has changed since "
+            f"{out} began; a run resumes only with the same data: restore it, or begin a new run"
         )
     return recipe, stages
 

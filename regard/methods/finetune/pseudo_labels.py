@@ -1,4 +1,5 @@
-"""Pseudo-labels (Lee 2013): what a first model is sure of, a second one learns from."""
+"""Pseudo-labels (Lee 2013): a first model labels the examples that it is sure of, and a second
+model also learns from these."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ FIRST, SURE, SUMMARY = "first", "pseudo.jsonl", "pseudo.json"
 def labeled_by_a_first(
     recipe: Recipe, out: Path, stages: FinetuneOptions, learn: Learn, display: str
 ) -> Facts:
-    """RUN/first, and RUN/pseudo.jsonl with what it is sure of; returns how many there are."""
+    """Trains RUN/first and writes the examples that it is sure of to RUN/pseudo.jsonl; returns how
+    many there are of each label."""
     part(recipe, out / FIRST, learn)
     if not (out / SURE).is_file():
         write_labels(recipe, out, stages)
@@ -35,9 +37,9 @@ def labeled_by_a_first(
 
 
 def write_labels(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
-    """A text that is labeled already is left out: one that validates must not be learned from,
-    whoever labels it, and one that learns has its label.
-    """
+    """Writes pseudo-labels for the unlabeled examples. A text that also stands in the labeled data
+    is left out: a validation text must not be trained on, whoever labels it, and a training text
+    has its label already."""
     first = load(out / FIRST)
     first.model.to(pick_device(recipe.engine.device))
     predictor = predictor_for(first)
@@ -58,7 +60,10 @@ def write_labels(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
         with part_file.open("w", encoding="utf-8") as file:
             for example, answer in zip(examples, predictor.stream(examples), strict=True):
                 if answer.score is None:
-                    raise ConfigError(f"{recipe.model} does not say how sure it is of its labels")
+                    raise ConfigError(
+                        f"{recipe.model} gives no confidence for its labels, so --unlabeled cannot "
+                        "be used with it; leave it out"
+                    )
                 highest = max(highest, answer.score)
                 if answer.score >= (stages.confidence or 0.0) and answer.value in counts:
                     counts[answer.value] += 1
@@ -69,7 +74,8 @@ def write_labels(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
 
 
 def as_record(recipe: Recipe, example: Any, label: str, score: float) -> dict[str, Any]:
-    """With the field names of the data, so that both are read alike."""
+    """Returns a record with the field names of the data, so that both files are read in the same
+    way."""
     fields = recipe.examples.fields
     values = {**dict(example.without_gold().record()), "label": label}
     record = {str(fields.get(role, role)): value for role, value in values.items() if value}

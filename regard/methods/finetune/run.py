@@ -1,13 +1,13 @@
-"""Fine-tuning: a model that has read before learns a task from labeled examples.
+"""Fine-tuning: a pre-trained model learns a task from labeled examples.
 
-Besides the plain run there are three things to ask for, each of them a run or several inside of it:
+Three options add stages; each stage is one run, or several, inside the run:
 
 RUN/
-  finetune.json                 what was asked for, to go on with
-  text, adapted                 --adapt: pre-training went on with the task's text
-  first, pseudo.jsonl           --unlabeled: a first model gave labels where it was sure
-  config.json, …                the model, as of any run
-  fold-1, fold-2, …, folds.json --folds instead: a run, with all of the above, for each part
+  finetune.json                 the options and the recipe, to resume with
+  text, adapted                 --adapt: pre-training continued on the task's text
+  first, pseudo.jsonl           --unlabeled: a first model labeled what it was sure of
+  config.json, …                the model, as in any run
+  fold-1, fold-2, …, folds.json --folds instead: one run, with all of the above, for each fold
 """
 
 from __future__ import annotations
@@ -49,9 +49,8 @@ def finetune(
     resume: bool = False,
     display: str = "auto",
 ) -> Facts:
-    """Trains by a recipe whose `examples.task` says what is learned; returns what run.json says, of
-    a cross-validation what folds.json says.
-    """
+    """Trains by a recipe whose `examples.task` names the task. Returns the content of run.json, or,
+    for a cross-validation, of folds.json."""
     out = Path(out)
     if resume and not (out / PLAN).is_file():
         return run(recipe, out, resume=True, display=display)
@@ -60,13 +59,13 @@ def finetune(
         recipe, stages = resumed(out)
         check_stages(recipe, stages)
         if steps and stages.folds:
-            raise ConfigError("a cross-validation goes on as it began; leave the budget out")
+            raise ConfigError("a cross-validation resumes with its first budget; leave --steps out")
         if steps:
             recipe = replaced(recipe, budget=Budget(steps=steps))
         return FinetuneRun(stages, display, steps).go(recipe, out)
     check(recipe)
     if (out / PLAN).is_file():
-        raise ConfigError(f"{out} exists already; go on with --resume, or choose another --out")
+        raise ConfigError(f"{out} exists already; resume it with --resume, or choose another --out")
     if not stages:
         return learn(recipe, out, False, display)
     check_stages(recipe, stages)
@@ -77,19 +76,20 @@ def finetune(
 
 
 def check(recipe: Recipe) -> None:
-    """Refuses a task that is not fine-tuned, and a model that has not read before."""
+    """Raises ConfigError for a task that is not fine-tuned, and for a model that is not
+    pre-trained."""
     task = find(recipe.examples.task or "")
     if not task.finetuned:
         raise ConfigError("preferences are learned by 'regard align MODEL --data FILE --out RUN'")
     if not Path(recipe.model, "config.json").is_file():
         raise ConfigError(
-            f"{recipe.model} is no model directory; a task is learned by a model that has read "
-            "before: give a run of 'regard train', or a published directory"
+            f"{recipe.model} is no model directory; fine-tuning needs a pre-trained model: give a "
+            "run of 'regard train', or a published directory"
         )
 
 
 def rehearse(recipe: Recipe, stages: FinetuneOptions) -> None:
-    """Refuses now what the run itself would refuse, perhaps hours later."""
+    """Raises now the errors that the run itself would raise, perhaps hours later."""
     if stages.unlabeled:
         read_unlabeled(recipe, stages)
     if stages.adapt:
@@ -113,41 +113,42 @@ def as_text(recipe: Recipe) -> bool:
 
 
 def learn(recipe: Recipe, out: Path, go_on: bool, display: str) -> Facts:
-    """One run, in the way that suits model and task."""
+    """Does one run, either as text or with a head, whichever suits the model and the task."""
     if not go_on and as_text(recipe):
         return texts.finetune_as_text(recipe, out, data=data_for(recipe), display=display)
     return run(recipe, out, resume=go_on, display=display)
 
 
 class FinetuneRun:
-    """Runs what comes before a fine-tuning, then the fine-tuning; resumes both."""
+    """Runs the stages before a fine-tuning and then the fine-tuning itself, and resumes both."""
 
     def __init__(self, stages: FinetuneOptions, display: str, steps: int | None = None) -> None:
         self.stages, self.display = stages, display
-        self.steps = steps  # a larger budget for a run that is resumed; None: as it was
+        self.steps = steps  # a larger budget for a resumed run; None: its own budget
 
     def go(self, recipe: Recipe, out: Path) -> Facts:
-        from regard.methods.finetune.folds import crossed
+        from regard.methods.finetune.folds import cross_validate
 
         try:
             if not self.stages.folds:
                 return self.single(recipe, out, (out / RECIPE).is_file())
             with RunLock(out):
-                return crossed(recipe, out, self.stages.folds, self.single, self.display)
+                return cross_validate(recipe, out, self.stages.folds, self.single, self.display)
         except StageInterrupted as stopped:
-            watch(self.display).stop(f"stopped; go on with: regard finetune --resume {out}")
+            watch(self.display).stop(f"stopped; resume with: regard finetune --resume {out}")
             return stopped.facts
 
     def single(self, recipe: Recipe, out: Path, go_on: bool) -> Facts:
-        """A model with all that comes before it; the facts say what the stages gave."""
-        from regard.methods.finetune.adaptation import ADAPTED, adapted
+        """Trains one model with all its stages. The returned facts include the results of the
+        stages."""
+        from regard.methods.finetune.adaptation import ADAPTED, adapt
         from regard.methods.finetune.pseudo_labels import SUMMARY, SURE, labeled_by_a_first
 
         stages, extra = self.stages, Facts()
         if not go_on and (stages.adapt or stages.confidence):
-            with RunLock(out):  # the run itself takes it again
+            with RunLock(out):  # the run itself takes the lock again
                 if stages.adapt:
-                    adapted(recipe, out, stages, self.display)
+                    adapt(recipe, out, stages, self.display)
                     recipe = replaced(recipe, model=str(out / ADAPTED))
                 if stages.confidence:
                     labels = labeled_by_a_first(recipe, out, stages, self.plain, self.display)
@@ -161,6 +162,6 @@ class FinetuneRun:
         return facts | extra
 
     def plain(self, recipe: Recipe, out: Path, go_on: bool) -> Facts:
-        if go_on:  # its own recipe stands in its directory
+        if go_on:  # the recipe is read from the run's directory
             recipe = Recipe(engine=recipe.engine, budget=Budget(steps=self.steps))
         return learn(recipe, out, go_on, self.display)

@@ -1,1 +1,1 @@
-"""Learning from what people prefer: reward models, DPO and IPO, GRPO."""
+"""Preference tuning: reward models, DPO and IPO, GRPO."""

@@ -1,12 +1,12 @@
-"""Direct preference optimization: the model itself learns which of two replies people chose, held
-to the model it started as (Rafailov et al. 2023).
+"""Direct preference optimization: the model learns which of two replies people chose, and stays
+near the model that it started as (Rafailov et al. 2023).
 
 With h = log π(chosen)/π₀(chosen) - log π(rejected)/π₀(rejected), over the tokens of the replies:
 
     sigmoid   -(1 - ε) log σ(β h) - ε log σ(-β h)    eq. 7; ε > 0: labels may be wrong (cDPO)
     ipo       (h - 1/(2 β))²                         Azar et al. 2023, eq. 17
 
-IPO is summed over the tokens, as in its paper; trl takes their mean.
+IPO sums over the tokens, as in its paper; trl takes their mean.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ LANGUAGE = "language"  # the name of the second loss
 
 @dataclass(frozen=True)
 class PreferOptions:
-    family: str = ""  # settled
-    form: str | None = None  # text, dialogue: how a text is read; None: as the model learned
-    loss: str = "sigmoid"  # "ipo"
-    beta: float = 0.1  # how firmly the start holds
-    smoothing: float = 0.0  # ε: so many of the labels may be wrong
-    language: float = 0.0  # what the surprisal of a token of the chosen replies counts beside it
-    reference: str | None = None  # a model directory instead of the start
+    family: str = ""  # filled in by the run
+    form: str | None = None  # "text" or "dialogue"; None: as the model learned
+    loss: str = "sigmoid"  # or "ipo"
+    beta: float = 0.1  # the strength of the penalty for moving away from the start
+    smoothing: float = 0.0  # ε: the share of labels that may be wrong
+    language: float = 0.0  # the weight of the language modeling loss on the chosen replies
+    reference: str | None = None  # a model directory to use instead of the start
     dropout: bool = False  # the start has none
-    digest: str | None = None  # settled: of the start's weights
+    digest: str | None = None  # filled in by the run: of the start's weights
 
 
 class Prefer(PreferenceObjective):
-    """Rows 2i and 2i + 1 of a batch are the chosen and the rejected reply of sample i."""
+    """The objective of DPO and IPO. Rows 2i and 2i + 1 of a batch are the chosen and the rejected
+    reply of sample i."""
 
     Options: ClassVar[type] = PreferOptions
     name = "prefer"
@@ -131,7 +132,7 @@ class Prefer(PreferenceObjective):
         return Loss(sums, self.counted(batch), figures)
 
     def each(self, gap: Tensor) -> Tensor:
-        """The loss of each pair; in validation no label is doubted."""
+        """Returns the loss of each pair. Label smoothing is off in validation."""
         o = self.options
         if o.loss == "ipo":
             return (gap - 1 / (2 * o.beta)) ** 2
@@ -140,9 +141,8 @@ class Prefer(PreferenceObjective):
         return -(1 - wrong) * sure - (wrong * F.logsigmoid(-o.beta * gap) if wrong else 0.0)
 
     def measure(self, totals: Loss) -> dict[str, float]:
-        """`margin`, `chosen` and `rejected` are β times the log-ratios, DPO's implicit rewards;
-        `drift` is how far a token's probability has moved (k3).
-        """
+        """Returns the metrics. `margin`, `chosen` and `rejected` are β times the log-ratios, DPO's
+        implicit rewards; `drift` says how far the probability of a token has moved (k3)."""
         loss = float(totals.sums[self.name]) / max(totals.counts[self.name], 1e-9)
         seen = {name: float(total) / max(float(of), 1) for name, (total, of) in totals.seen.items()}
         return {"loss": loss, "accuracy": seen.pop("right"), **seen}

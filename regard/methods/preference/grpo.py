@@ -1,18 +1,19 @@
-"""Reinforcement: the model writes replies, each is given a reward, and what was better than its
-group becomes likelier, on a leash to the start (GRPO: Shao et al. 2024, 4.1).
+"""Reinforcement learning with GRPO (Shao et al. 2024, 4.1): the model writes replies, each reply
+gets a reward, and a reply that is better than its group becomes likelier. A KL penalty keeps the
+model near the one it started as.
 
-For each prompt a group of G replies o is drawn from the model as it is. With the advantage
-A = (r - mean) / deviation of its group, and ratio = π(token) / π_when_drawn(token), it learns
+For each prompt a group of G replies o is sampled from the current model. With the advantage A = (r
+- mean) / deviation of its group, and ratio = π(token) / π_when_drawn(token), the loss is
 
     Σ_replies 1/|o| Σ_tokens  -min(ratio · A, clip(ratio, 1 ± ε) · A) + β · k3(π ‖ start)
 
-over the number of replies, which is known beforehand: prompts · G. Every group is used for one
-step, as in the paper, so that a step stays a function of weights, seed and number, and the ratio is
-1 but for rounding, and for dropout where it is asked for.
+divided by the number of replies, which is known beforehand: prompts · G. Every group is used for
+one step, as in the paper, so that a step depends only on the weights, the seed and the step number.
+The ratio is then 1, except for rounding and for dropout (if it is on).
 
-The leash is β. It is fixed: one that adapts from step to step would be a memory outside of the
-checkpoints. With a `limit` it pulls harder where it is stretched: a reply whose KL a token is
-above the limit counts KL · KL/limit, which needs no memory.
+β is fixed: a β that adapts from step to step would be state outside of the checkpoints. With a
+`limit` the penalty grows faster for a reply that is far away: if its KL per token is above the
+limit, it counts KL · KL/limit, which needs no state.
 """
 
 from __future__ import annotations
@@ -42,36 +43,38 @@ from regard.objectives.reading import inner
 from regard.tasks.replies import prompts_of, refuse_none
 
 TOKENS = 32
-EVEN = 1e-4  # added to a deviation: a group of equals has no advantage (as in trl)
+EVEN = 1e-4  # added to the deviation, so that a group of equal rewards has advantage 0 (as in trl)
 
 
 @dataclass(frozen=True)
 class ReinforceOptions:
-    family: str = ""  # settled
-    form: str | None = None  # text, dialogue: how a text is read; None: as the model learned
+    family: str = ""  # filled in by the run
+    form: str | None = None  # "text" or "dialogue"; None: as the model learned
     reward: str | None = None  # a reward model's directory, or a rule such as contains:thanks
-    beta: float = 0.04  # the leash
+    beta: float = 0.04  # the weight of the KL penalty
     group: int = 8  # replies to each prompt
-    max_new_tokens: int | None = None  # of a reply, at most; None: 32, or half of a short row
-    clip: float = 0.2  # ε: how far a ratio may go
-    limit: float | None = None  # KL a token from which the leash pulls harder; None: never
-    reference: str | None = None  # a model directory instead of the start
-    dropout: bool = False  # while learning; what writes never has any
-    digest: str | None = None  # settled: of the weights of the start and of the reward model
+    max_new_tokens: int | None = None  # of a reply; None: 32, or half of a shorter row
+    clip: float = 0.2  # ε: how far a ratio may differ from 1
+    limit: float | None = None  # the KL per token above which the penalty grows; None: never
+    reference: str | None = None  # a model directory to use instead of the start
+    dropout: bool = False  # while learning; sampling never uses dropout
+    digest: str | None = None  # filled in by the run: weights of the start and of the reward model
 
 
 class SampledReplies(NamedTuple):
-    """Replies [R, T] behind their prompts, and what was thought of each token when it was drawn."""
+    """Prompts with their sampled replies [R, T], and the log-probability of each token when it was
+    sampled."""
 
     tokens: Tensor
-    scored: Tensor  # [R, T - 1]: which targets are tokens of a reply
-    drawn: Tensor  # [R, T - 1]: their log-probabilities then
+    scored: Tensor  # [R, T - 1]: whether a target is a token of a reply
+    drawn: Tensor  # [R, T - 1]: the log-probabilities when the tokens were sampled
     prompts: Ids
     replies: Ids
 
 
 class Reinforce(PreferenceObjective):
-    """A sample is a prompt; each one counts once, however many pairs it has in the file."""
+    """The objective of GRPO. A sample is a prompt; equal prompts count once, however many pairs
+    they have in the file."""
 
     Options: ClassVar[type] = ReinforceOptions
     name = "reinforce"
@@ -82,8 +85,8 @@ class Reinforce(PreferenceObjective):
             o = self.options = replace(o, max_new_tokens=min(TOKENS, self.length // 2))
         if o.group < 2 or o.max_new_tokens < 1:
             raise ConfigError(
-                f"objective.group is {o.group} and max_new_tokens {o.max_new_tokens}; a reply is "
-                "compared with others, so a group has at least 2, of at least 1 token"
+                f"objective.group is {o.group} and max_new_tokens {o.max_new_tokens}; a group "
+                "needs at least 2 replies to compare, each of at least 1 token"
             )
         for name in ("beta", "limit", "clip"):
             if (getattr(o, name) or 0) < 0:
@@ -91,13 +94,17 @@ class Reinforce(PreferenceObjective):
                     f"objective.{name} is {getattr(o, name):g}; it cannot be negative"
                 )
         if o.limit and not o.beta:
-            raise ConfigError("objective.limit makes a leash pull harder; give a beta above 0")
+            raise ConfigError(
+                "objective.limit strengthens the KL penalty, but objective.beta is 0; set beta "
+                "above 0, or leave the limit out"
+            )
         if o.max_new_tokens >= self.length:
             raise ConfigError(
-                f"objective.max_new_tokens is {o.max_new_tokens}, and a row has {self.length}; "
-                "choose fewer, or a larger batch.seq_len: a prompt needs room before its reply"
+                f"objective.max_new_tokens is {o.max_new_tokens}, and batch.seq_len is "
+                f"{self.length}; a prompt needs room before its reply: choose fewer new tokens, or "
+                "a larger batch.seq_len"
             )
-        self.weights = {"reward": 0.0, "kl": 0.0}  # only told
+        self.weights = {"reward": 0.0, "kl": 0.0}  # only reported
         super().prepare()
         corpus = self.corpus
         self.judge = judge_of(o.reward, corpus.tokenizer, corpus.special, self.options.form)
@@ -126,7 +133,8 @@ class Reinforce(PreferenceObjective):
         return super().settled() | {"max_new_tokens": self.options.max_new_tokens}
 
     def sample(self, epoch: int, index: int) -> Sample:
-        """`number` is what the draws depend on, whoever makes them."""
+        """Returns a prompt. Its `number` is the random key of its replies, in whichever process
+        they are sampled."""
         return {"tokens": self.rows[index], "number": np.array(epoch * len(self) + index)}
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
@@ -145,9 +153,8 @@ class Reinforce(PreferenceObjective):
     # -- writing
 
     def write(self, model: Any, batch: Batch) -> SampledReplies:
-        """A group of replies to each prompt: draws from the model's own distribution, nothing
-        forbidden and nothing made likelier, or the ratios would be those of another model.
-        """
+        """Samples a group of replies to each prompt from the model's own distribution. No token is
+        forbidden or made likelier: otherwise the ratios would be those of another distribution."""
         o, writer, end = self.options, inner(model), self.corpus.special.end
         rows = zip(batch["tokens"], batch["attention_mask"], strict=True)
         prompts = [row[attention_mask].tolist() for row, attention_mask in rows]
@@ -165,14 +172,14 @@ class Reinforce(PreferenceObjective):
                 for number, token, chance in step:
                     replies[number].append(token)
                     chances[number].append(chance)
-        torch.clear_autocast_cache()  # older versions keep casts without a gradient
+        torch.clear_autocast_cache()  # older torch versions keep casts that have no gradient
         prompts = [prompt for prompt in prompts for _ in range(o.group)]
         return self.laid_out(prompts, replies, chances, next(writer.parameters()))
 
     def reader(self, model: Any) -> DecodeState:
-        """A memory shorter than a row would see less than `loss` does, which reads a row at once:
-        two distributions. There the whole row is read at every step.
-        """
+        """Returns the decoder. A memory shorter than a row would see less than `loss` sees, which
+        reads a row at once, and the two distributions would differ. In that case the whole row is
+        read at every step."""
         limits = getattr(model, "limits", None)
         if limits is not None and limits.mem_len < min(limits.reach, self.longest):
             return Recomputing(model)
@@ -224,9 +231,8 @@ class Reinforce(PreferenceObjective):
         return Loss(sums, self.counted(batch), figures)
 
     def measure(self, totals: Loss) -> dict[str, float]:
-        """`reward` and `kl` (a token) are means over replies, `length` is in tokens, and `ended`
-        the share of replies that came to their end.
-        """
+        """Returns the metrics. `reward` and `kl` (per token) are means over replies, `length` is in
+        tokens, and `ended` is the share of replies that ended by themselves."""
         means = {k: float(v) / max(totals.counts[k], 1e-9) for k, v in totals.sums.items()}
         seen = {name: float(total) / max(of, 1) for name, (total, of) in totals.seen.items()}
         return {
@@ -241,19 +247,19 @@ class Reinforce(PreferenceObjective):
         return new > old
 
     def badness(self, totals: Loss) -> float:
-        """The loss of a policy says nothing of how good it is."""
+        """Returns the negative reward: the loss of a policy does not say how good it is."""
         return -self.measure(totals)["reward"]
 
 
 def advantages(rewards: Tensor) -> Tensor:
-    """(r - mean) / deviation of each group, a row of [P, G]; the deviation is that of a sample."""
+    """Returns (r - mean) / deviation within each group (a row of [P, G]), with the sample
+    deviation."""
     centred = rewards - rewards.mean(1, keepdim=True)
     return centred / (rewards.std(1, keepdim=True) + EVEN)
 
 
 def clipped(change: Tensor, gain: Tensor, clip: float) -> Tensor:
-    """min(ratio · A, clip(ratio, 1 - ε, 1 + ε) · A), of the ratio's logarithm: nothing is gained by
-    going farther than ε in one step (Schulman et al. 2017, eq. 7).
-    """
+    """Returns min(ratio · A, clip(ratio, 1 - ε, 1 + ε) · A), where `change` is the logarithm of the
+    ratio: moving farther than ε in one step gains nothing (Schulman et al. 2017, eq. 7)."""
     ratio = change.exp()
     return torch.minimum(ratio * gain, ratio.clamp(1 - clip, 1 + clip) * gain)

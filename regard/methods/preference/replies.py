@@ -1,6 +1,5 @@
-"""What learning from preferences shares: how likely a model finds a reply, and the model it started
-as. How prompts and replies become ids is said in `regard.tasks.replies`.
-"""
+"""What all objectives of preference tuning share: the log-probability of replies, and the frozen
+model that the training started from. `regard.tasks.replies` encodes prompts and replies."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ from regard.tasks.labeled import TASK
 from regard.tasks.replies import check_family, form_of, notes_of, spoken
 from regard.tasks.task_tokens import grown
 
-# Models that nothing changes, by place, device and type: those who learn and who validate share.
+# Frozen models by path, device and dtype; training and validation share them.
 HELD: WeakValueDictionary[tuple[Any, ...], nn.Module] = WeakValueDictionary()
 
 
@@ -44,10 +43,11 @@ HELD: WeakValueDictionary[tuple[Any, ...], nn.Module] = WeakValueDictionary()
 
 
 def log_probabilities(model: Any, tokens: Tensor, scored: Tensor) -> Tensor:
-    """log p(token t + 1 | those up to t) [B, T - 1] of rows [B, T] where `scored` [B, T - 1], else
-    0. Padding stands behind, where no row before can see it.
+    """Returns log p(token t + 1 | tokens up to t) [B, T - 1] of rows [B, T] where `scored` [B, T -
+    1] is true, and 0 elsewhere. Padding must be on the right, where no token before it can see it.
 
-    Logits of a large vocabulary are made chunk by chunk, and once more on the way back.
+    The logits of a large vocabulary are computed chunk by chunk, and once more in the backward
+    pass.
     """
     output, hidden = inner(model).output, read_on(model, tokens[:, :-1])
     rows, words = hidden[scored], tokens[:, 1:][scored]
@@ -55,7 +55,8 @@ def log_probabilities(model: Any, tokens: Tensor, scored: Tensor) -> Tensor:
     again = torch.is_grad_enabled() and rows.size(0) > size
 
     def each(hidden: Tensor, words: Tensor) -> Tensor:
-        """log p of each word; an adaptive output's log-probabilities stay as they are."""
+        """Returns log p of each token. The log-probabilities of an adaptive output stay as they
+        are."""
         return -F.cross_entropy(wide(output(hidden)), words, reduction="none")
 
     parts = [
@@ -67,21 +68,20 @@ def log_probabilities(model: Any, tokens: Tensor, scored: Tensor) -> Tensor:
 
 
 def k3(policy: Tensor, start: Tensor) -> Tensor:
-    """An estimate of KL(policy ‖ start) from the log-probabilities of what the policy drew:
-    exp(d) - d - 1 with d = log start - log policy (Schulman 2020). It is never below 0, and right
-    in the mean; of texts that another wrote it only says how far the two are apart.
-    """
+    """Estimates KL(policy ‖ start) from the log-probabilities of tokens that the policy sampled:
+    exp(d) - d - 1 with d = log start - log policy (Schulman 2020). The estimate is never below 0
+    and unbiased. For texts from another source it only says how far the two models are apart."""
     d = start - policy
-    return (torch.expm1(d) - d).clamp_min(0)  # not even by rounding
+    return (torch.expm1(d) - d).clamp_min(0)  # rounding could make it negative
 
 
-# -- models that nothing changes
+# -- frozen models
 
 
 def frozen(path: Path, model: Any, fit: Callable[[Any], Any] | None = None, *key: int) -> Any:
-    """A directory's model, in evaluation, where and as `model` is; `fit` may change it before, by a
-    key. Whoever asks holds on to it: what nobody holds is read again.
-    """
+    """Returns the model of a directory, frozen, on the device and in the dtype of `model`. `fit`
+    may change it first, depending on `key`. The caller must hold on to the model: one that nobody
+    holds is loaded again."""
     like = next(inner(model).parameters())
     place = (str(path.resolve()), like.device, like.dtype, *key)
     start: Any = HELD.get(place)
@@ -94,18 +94,17 @@ def frozen(path: Path, model: Any, fit: Callable[[Any], Any] | None = None, *key
 
 
 class PreferenceObjective(Objective, Hooks):
-    """An objective of a model that goes on with a text and stays near the one it started as. A
-    subclass gives `encode`, and counts what it had to cut.
-    """
+    """The base of the objectives for a causal model that stays near the model it started as. A
+    subclass implements `encode` and counts the examples that it had to cut."""
 
     corpus: TaskCorpus  # type: ignore[assignment]
     sizes: np.ndarray  # tokens of each sample
     longest: int = 0  # tokens of the longest row
-    first: Any = None  # what `start` gave last, held so that it is read once
+    first: Any = None  # the last result of `start`, held so that it is loaded once
 
     def prepare(self) -> None:
         able = [name for name, card in FAMILIES.items() if card.model.causal]
-        check_family(self, able, "learn from preferences: it does not go on with a text")
+        check_family(self, able, "learn from preferences: it does not generate text")
         form = form_of(self.options.form, self.corpus.path)
         self.options = replace(self.options, form=form)
         self.cut = self.left = 0
@@ -117,8 +116,8 @@ class PreferenceObjective(Objective, Hooks):
         digest = weights_digest(self.auxiliary_models())
         if self.options.digest not in (None, digest):
             raise InputError(
-                f"{' or '.join(self.auxiliary_models())} has changed since this run began; it can "
-                "only go on beside the same weights: restore them, or begin a new run"
+                f"{' or '.join(self.auxiliary_models())} has changed since this run began; a run "
+                "resumes only with the same weights: restore them, or begin a new run"
             )
         self.options = replace(self.options, digest=digest)
 
@@ -129,7 +128,8 @@ class PreferenceObjective(Objective, Hooks):
         raise NotImplementedError
 
     def tokens_in(self, batch: Batch) -> int:
-        """How long replies become that the model writes is not known before they are written."""
+        """Counts the tokens of a batch. Replies that the model will write have no known length yet,
+        so they are not counted."""
         return int(batch["attention_mask"].sum())
 
     @property
@@ -145,11 +145,12 @@ class PreferenceObjective(Objective, Hooks):
 
     @property
     def max_len(self) -> int:
-        """A sample is several rows."""
+        """Returns the tokens of the longest sample, which consists of several rows."""
         return int(self.sizes.max())
 
     def order(self, epoch: int) -> np.ndarray | None:
-        """Samples of a step are of similar length; in validation always the same ones."""
+        """Returns the order of the samples: those of a step have similar lengths, and in validation
+        the order is always the same."""
         epoch = epoch if self.learning else 0
         if self.order_of[0] != epoch:
             self.order_of = epoch, by_length(self.sizes, self.batch, self.seed, epoch)
@@ -168,21 +169,25 @@ class PreferenceObjective(Objective, Hooks):
     def check(self, model: Any) -> None:
         family = inner(model).family.name
         if family != self.options.family:
-            raise ConfigError(f"the model is a {family}; this was made for {self.options.family}")
+            raise ConfigError(
+                f"the model is a {family}, but the objective was built for {self.options.family}; "
+                "use a model of that family"
+            )
         check_room(model, self.longest)
 
     def start(self, model: Any) -> Any:
-        """The model as it was, or what `reference` names: never changed, never saved."""
+        """Returns the model before training, or the one that `reference` names. It is never changed
+        or saved."""
         place = Path(self.options.reference or self.corpus.path)
 
         def fit(start: Any) -> Any:
-            with torch.random.fork_rng():  # rows for new tokens as the model itself got them
+            with torch.random.fork_rng():  # new tokens get the same rows as in the model
                 seed_torch(self.seed, "weights")
                 start = self.adapt_model(start)
             if start.config.vocab_size != inner(model).config.vocab_size:
                 raise ConfigError(
-                    f"{place} knows {start.config.vocab_size:,} tokens and the model "
-                    f"{inner(model).config.vocab_size:,}; a reference needs the same vocabulary"
+                    f"{place} has a vocabulary of {start.config.vocab_size:,} tokens and the model "
+                    f"one of {inner(model).config.vocab_size:,}; a reference needs the same one"
                 )
             return start
 
@@ -190,24 +195,26 @@ class PreferenceObjective(Objective, Hooks):
         return self.first
 
     def still(self, model: Any) -> AbstractContextManager[Any]:
-        """Without dropout, unless it is asked for: the start has none, either."""
+        """Turns dropout off, unless the options ask for it, because the start model has none
+        either."""
         return nullcontext() if self.options.dropout else at_rest(inner(model))
 
     def save_extras(self, model: Any, out: Path) -> None:
-        """What the start had learned to answer, the run is still asked for."""
+        """Copies task.json of the start model, so that the run still answers the same task."""
         file = Path(self.corpus.path) / TASK
         if file.is_file():
             shutil.copyfile(file, out / TASK)
 
 
 def check_same_tokenizer(path: str, ours: Tokenizer, what: str) -> None:
-    """Refuses a model that reads other tokens: its numbers would be about other texts."""
+    """Raises ConfigError for a model with another tokenizer: its scores would be about
+    other texts."""
     if not Path(path, "config.json").is_file():
         raise ConfigError(f"{path} is no model directory; give one as the {what}")
     theirs = Tokenizer.open(Path(path))
     if theirs is None or theirs.ready.get_vocab() != ours.ready.get_vocab():
         other = "no tokenizer" if theirs is None else f"another tokenizer ({len(theirs):,} tokens)"
         raise ConfigError(
-            f"{path} has {other}, and the model's has {len(ours):,} tokens; a {what} must read the "
-            "same tokens as the model"
+            f"{path} has {other}, and the model's tokenizer has {len(ours):,} tokens; a {what} "
+            "must have the same tokenizer as the model"
         )

@@ -1,12 +1,13 @@
-"""What a written reply is worth: by a reward model's directory, by a rule, or by a function.
+"""Rewards for generated replies: by the directory of a reward model, by a rule, or by a
+function.
 
-    length          its words            length:N        less, the farther from N words
-    contains:WORD   1 if it is there     share:WORD      how much of it is that word
-    distinct        how many of its words are different, as a share
+    length          the number of words    length:N     lower, the farther from N words
+    contains:WORD   1 if it occurs         share:WORD   the share of the words that are WORD
+    distinct        the share of distinct words
 
-Words are parted by spaces; what is contained may be part of a word, or several. Rules are for
-trying things out: whatever a rule does not see, a model learns to leave out. In Python any function
-of (prompts, replies) can be given a name:
+Words are separated by spaces. For `contains`, WORD may be a part of a word, or several words. Rules
+are for trying things out: a model learns to neglect whatever the rule does not see. In Python, any
+function of (prompts, replies) can be registered under a name:
 
     >>> register("polite", lambda prompts, replies: [float("please" in r) for r in replies])
 """
@@ -38,7 +39,7 @@ Rule = Callable[[Sequence[str], Sequence[str]], Sequence[float]]  # (prompts, re
 
 
 def by_words(worth: Callable[[list[str]], float]) -> Rule:
-    """A rule that looks at the words of each reply, in small letters."""
+    """Returns a rule that scores the lower-case words of each reply."""
     return lambda prompts, replies: [worth(reply.lower().split()) for reply in replies]
 
 
@@ -46,7 +47,9 @@ def length(argument: str) -> Rule:
     if not argument:
         return by_words(lambda words: float(len(words)))
     if not argument.isdecimal() or int(argument) == 0:
-        raise ConfigError(f"the reward is 'length:{argument}'; it must be a number of words")
+        raise ConfigError(
+            f"the reward is 'length:{argument}'; give a number of words, as length:20"
+        )
     wanted = int(argument)
     return by_words(lambda words: -abs(len(words) - wanted) / wanted)
 
@@ -67,7 +70,7 @@ def distinct(argument: str) -> Rule:
 
 def named(rule: str, word: str) -> str:
     if not word.strip():
-        raise ConfigError(f"the reward is {rule!r}; say which word, as in {rule}:thanks")
+        raise ConfigError(f"the reward {rule!r} needs a word; give it as in {rule}:thanks")
     return word.strip().lower()
 
 
@@ -80,9 +83,11 @@ RULES: dict[str, Callable[[str], Rule]] = {
 
 
 def register(name: str, rule: Rule) -> None:
-    """Makes a function known as a reward. A run that is resumed needs it again."""
+    """Registers a function as a reward. It must be registered again before a run is resumed."""
     if ":" in name or name in ("", "length", "contains", "share", "distinct"):
-        raise ConfigError(f"a reward cannot be called {name!r}; choose a word of its own")
+        raise ConfigError(
+            f"a reward cannot be called {name!r}; choose another name, without a colon"
+        )
     RULES[name] = lambda argument: rule
 
 
@@ -90,16 +95,17 @@ def register(name: str, rule: Rule) -> None:
 
 
 class RewardFunction:
-    """Gives each written reply its worth. `model` is the one that wrote, and says where to work."""
+    """Gives each generated reply its reward. `model` is the model that wrote it; its device and
+    dtype are used."""
 
     def __call__(self, model: Any, prompts: Ids, replies: Ids) -> list[float]:
         rewards = [float(worth) for worth in self.judge(model, prompts, replies)]
         if len(rewards) != len(replies) or not all(map(math.isfinite, rewards)):
             strange = next((w for w in rewards if not math.isfinite(w)), None)
             raise InputError(
-                f"a reward gave {len(rewards)} numbers for {len(replies)} replies"
-                + (f", {strange} among them" if strange is not None else "")
-                + "; it must give a finite one for each"
+                f"the reward returned {len(rewards)} numbers for {len(replies)} replies"
+                + (f", and {strange} is one of them" if strange is not None else "")
+                + "; it must return one finite number for each reply"
             )
         return rewards
 
@@ -108,7 +114,7 @@ class RewardFunction:
 
 
 class RuleReward(RewardFunction):
-    """Reads the words of a reply, without the token that ends it."""
+    """A rule that scores the text of a reply, without the token that ends it."""
 
     def __init__(self, rule: Rule, tokenizer: Tokenizer) -> None:
         self.rule, self.tokenizer = rule, tokenizer
@@ -119,13 +125,12 @@ class RuleReward(RewardFunction):
 
 
 class ModelReward(RewardFunction):
-    """Reads the same ids. A reply that did not come to its end is closed for it, as it learned to
-    read them.
-    """
+    """A reward model that reads the same ids. A reply that has no end token gets one, because the
+    reward model learned from complete replies."""
 
     def __init__(self, path: str, tokenizer: Tokenizer, special: Special, form: str) -> None:
         self.path, self.special = Path(path), special
-        self.scorer: Any = None  # what `frozen` returned, so that it is loaded once
+        self.scorer: Any = None  # the result of `frozen`, held so that it is loaded once
         objective = reward_options(self.path)
         if objective is None:
             raise ConfigError(
@@ -135,8 +140,8 @@ class ModelReward(RewardFunction):
         learned = objective.get("form") or "text"
         if learned != form:
             raise ConfigError(
-                f"{path} has learned to read each prompt as a {learned}, and here they are read as "
-                f"a {form}; set objective.form for both"
+                f"{path} learned to read each prompt as a {learned}, but here prompts are read as "
+                f"a {form}; set objective.form to the same value for both"
             )
         self.context: int = getattr(model_facts(self.path).config, "context", None) or 2**31
 
@@ -158,17 +163,18 @@ class ModelReward(RewardFunction):
 
 
 def reward_options(model: Path) -> dict[str, Any] | None:
-    """The objective of a reward model, as its task.json says it; None: it is none."""
+    """Returns the objective of a reward model from its task.json, or None if it is no
+    reward model."""
     objective: dict[str, Any] = task_facts(model).get("objective") or {}
     return objective if objective.get("name") == "reward" else None
 
 
 def judge_of(name: str | None, tokenizer: Tokenizer, special: Special, form: str) -> RewardFunction:
-    """The judge of a recipe's `objective.reward`."""
+    """Returns the reward function that a recipe's `objective.reward` names."""
     if not name:
         raise ConfigError(
-            f"no reward was given; name a rule ({', '.join(RULES)}) or the directory of a reward "
-            "model (--reward)"
+            f"no reward was given; give --reward a rule ({', '.join(RULES)}) or the directory of a "
+            "reward model"
         )
     if Path(name).is_dir():
         return ModelReward(name, tokenizer, special, form)

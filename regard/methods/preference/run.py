@@ -1,14 +1,15 @@
-"""Preference tuning: a model that goes on with a text learns what people prefer.
+"""Preference tuning: a model that generates text learns what people prefer.
 
     method   learns                                              from
     reward   to score replies (a model of its own)               pairs
     dpo      to prefer the chosen replies itself                 pairs
     ipo      the same, with a margin that is not to be exceeded  pairs
-    grpo     to write replies that a reward likes                prompts, and a reward
+    grpo     to write replies that get a high reward             prompts, and a reward
 
-All are objectives of the one loop; what they stay near is the model they start as, which is opened
-beside them and never changed. Rates and sizes here are ours, for models of a laptop's size: papers
-tune models a hundred times larger at a tenth of the rate and less.
+All are objectives of the one training loop. dpo, ipo and grpo stay near the model that they start
+as, which is loaded a second time and never changed. Learning rates and sizes are our own, for
+models of a laptop's size: papers tune models a hundred times larger at a tenth of the rate and
+less.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SHARED: Table = {
     "examples": {"task": TASK},
     "optimizer": {"weight_decay": 0.0, "grad_clip": 1.0},
     "schedule": {"name": "linear", "warmup": 0.1},
-    "engine": {"compile": "no"},  # rows of every length, and a second model beside
+    "engine": {"compile": "no"},  # rows have all lengths, and a second model runs
 }
 QUIET = asdict(Robust())
 METHODS: dict[str, Table] = {
@@ -49,7 +50,8 @@ METHODS: dict[str, Table] = {
 
 
 def recipe_for(method: str, *tables: Table) -> Recipe:
-    """A method's recipe with what is asked for; a budget takes the place of the method's own."""
+    """Returns the recipe of a method, updated by `tables`. A budget in them replaces the method's
+    budget."""
     if method not in METHODS:
         raise UnknownName("method", method, METHODS)
     base = dict(METHODS[method])
@@ -61,45 +63,46 @@ def recipe_for(method: str, *tables: Table) -> Recipe:
 def prefer(
     recipe: Recipe, out: Path, *, resume: bool = False, display: str = "auto"
 ) -> dict[str, Any]:
-    """Trains by a recipe of `recipe_for`; gives what run.json says."""
+    """Trains by a recipe of `recipe_for` and returns the content of run.json."""
     if not resume:
         check(recipe)
     return run(recipe, Path(out), resume=resume, display=display)
 
 
 def check(recipe: Recipe) -> None:
-    """Refuses what cannot be learned so, before anything is read."""
+    """Raises ConfigError for a recipe that cannot be trained in this way, before any data
+    is read."""
     if not Path(recipe.model, "config.json").is_file():
         raise ConfigError(
-            f"{recipe.model} is no model directory; preferences are learned by a model that writes "
-            "already: give a run of 'regard train' or 'regard finetune', or a published directory"
+            f"{recipe.model} is no model directory; preference tuning needs a trained model: give "
+            "a run of 'regard train' or 'regard finetune', or a published directory"
         )
     name, parallel = recipe.objective.get("name"), recipe.engine.parallel
     if name != "reward" and reward_options(Path(recipe.model)) is not None:
         raise ConfigError(
-            f"{recipe.model} is a reward model, which scores replies and does not write them; give "
-            "the model that it was made from, and this one as --reward of --method grpo"
+            f"{recipe.model} is a reward model, which scores replies and cannot write them; give "
+            "the model that it was made from, and this one as --reward with --method grpo"
         )
     if name == "reinforce" and parallel == "fsdp":
         raise ConfigError(
-            "engine.parallel is fsdp, but replies end when they end, and the processes would wait "
-            "for each other; use ddp"
+            "engine.parallel is fsdp, but replies have different lengths, so the processes would "
+            "wait for each other; use ddp"
         )
     disturbances = [key for key, value in asdict(recipe.robust).items() if value != QUIET[key]]
     if disturbances and name != "reward":
         raise ConfigError(
-            f"robust.{disturbances[0]} disturbs what a model reads, and here it is compared with "
-            "the start, which nothing disturbs; leave it out (a reward model may have it)"
+            f"robust.{disturbances[0]} disturbs the model, and here it is compared with the start "
+            "model, which is not disturbed; leave it out (--method reward may use it)"
         )
     if recipe.augment.methods:
         raise ConfigError(
-            "augment.methods makes variants of examples, and of two replies one would no longer "
-            "be the better one; leave them out"
+            "augment.methods would change the replies, and then the chosen one may no longer be "
+            "the better one; leave it out"
         )
 
 
 def check_reward(loaded: Checkpoint) -> None:
-    """Refuses what is no reward model."""
+    """Raises ConfigError if the model is no reward model."""
     if loaded.path is None or reward_options(loaded.path) is None:
         raise ConfigError(
             f"{loaded.path or 'this model'} is no reward model; make one with 'regard align MODEL "

@@ -1,5 +1,7 @@
-"""What a model's layers know: small probes on frozen states, and what its heads attend to.
+"""Probing: small probes on the frozen hidden states of each layer, and statistics of attention
+heads.
 
-A probe tells what can be decoded, not what the model uses; beside every figure stand those of the
-majority, of the embeddings (layer 0), of an untrained model, and of a control task.
+A probe shows what can be decoded from a layer, not what the model uses. Beside every metric stand
+those of the majority class, of the embeddings (layer 0), of an untrained model, and of a control
+task.
 """

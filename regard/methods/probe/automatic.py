@@ -1,18 +1,19 @@
-"""Tasks that need no labels: what plain text says about itself.
+"""Probing tasks that need no labels: the labels come from the plain text itself.
 
-| name | about | what is asked |
+| name | about | question |
 | --- | --- | --- |
-| capital | a word | does it begin with a capital (sentences' first words aside)? |
-| number | a word | does it hold a digit? |
+| capital | a word | does it begin with a capital (first words of sentences excluded)? |
+| number | a word | does it contain a digit? |
 | punctuation-next | a word | does a punctuation mark follow it? |
 | word-length | a word | how many letters: 1-3, 4-6, 7-9, 10+ |
-| position | a word | its place in the sentence: 1, 2, 3-4, 5-8, 9-16, 17+ |
+| position | a word | its position in the sentence: 1, 2, 3-4, 5-8, 9-16, 17+ |
 | previous-word | a word | which of the 20 most frequent words stands before it? |
 | sentence-length | a sentence | how many words: 4-8, 9-16, 17-24, 25-32, 33+ |
 | word-order | a sentence | are two neighbors swapped (bigram shift, Conneau et al. 2018)? |
 | same-document | two sentences | do they follow one another, or come from two documents? |
 
-Sentences are drawn from all of the text by a hash, so that no order decides, and equal ones once.
+Sentences are sampled from the whole text by a hash, so that their order does not matter. Equal
+sentences are sampled once.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from regard.data.sentences import SentenceSplitter
 from regard.data.sources import SourceOptions, documents, find
 from regard.data.words import is_unspaced, words_of
 from regard.methods.probe.plan import LIMIT
-from regard.methods.probe.tasks import ProbeItem, ProbeTask, settled
+from regard.methods.probe.tasks import ProbeItem, ProbeTask, with_classes
 
-SHORTEST, LONGEST = 4, 64  # words of a sentence that is asked about
-FREQUENT = 20  # words that `previous-word` knows
-HELD_OUT = 10  # a tenth validates, a tenth tests
+SHORTEST, LONGEST = 4, 64  # words of a sentence
+FREQUENT = 20  # classes of `previous-word`
+HELD_OUT = 10  # a tenth is for validation, a tenth for the test
 
 
 def is_mark(word: str) -> bool:
@@ -46,7 +47,7 @@ def is_mark(word: str) -> bool:
 
 
 def joined(words: Sequence[str]) -> str:
-    """As one text, without spaces in scripts that have none."""
+    """Joins words to one text, without spaces in scripts that have none."""
     text = ""
     for word in words:
         close = not text or (is_unspaced(text[-1]) and is_unspaced(word[0]))
@@ -54,8 +55,9 @@ def joined(words: Sequence[str]) -> str:
     return text
 
 
-def classed(number: int, *last: int) -> str:
-    """The class of a number: up to the first of `last`, up to the second, …, or above."""
+def class_of_number(number: int, *last: int) -> str:
+    """Returns the class of a number: up to the first of `last`, up to the second, …, or above the
+    last."""
     low = 1
     for high in last:
         if number <= high:
@@ -91,11 +93,11 @@ def punctuation_next(words: Sequence[str]) -> Asked:
 
 
 def word_length(words: Sequence[str]) -> Asked:
-    return tuple(classed(len(word), 3, 6, 9) if word.isalpha() else None for word in words)
+    return tuple(class_of_number(len(word), 3, 6, 9) if word.isalpha() else None for word in words)
 
 
 def position(words: Sequence[str]) -> Asked:
-    return tuple(classed(place, 1, 2, 4, 8, 16) for place in range(1, len(words) + 1))
+    return tuple(class_of_number(place, 1, 2, 4, 8, 16) for place in range(1, len(words) + 1))
 
 
 BY_WORD: dict[str, Callable[[Sequence[str]], Asked]] = {
@@ -119,7 +121,7 @@ class ProbeSentence(NamedTuple):
 
 
 def stream(source: str, split: str) -> Iterator[tuple[int, list[str]]]:
-    """Of each document its number and sentences: of a prepared directory, or of a text."""
+    """Yields the number and the sentences of each document of a prepared directory or of a text."""
     if Path(source, MARKER).is_file():
         corpus = Corpus.open(source, split)
         tokenizer = corpus.tokenizer
@@ -142,11 +144,11 @@ def stream(source: str, split: str) -> Iterator[tuple[int, list[str]]]:
 def sampled(
     source: str, split: str, count: int, seed: int, pairs: bool = False
 ) -> list[ProbeSentence]:
-    """At most `count` sentences (with a follower, if they are for pairs), those of the least
-    hashes: drawn evenly in one pass, in memory for no more than these.
-    """
+    """Samples at most `count` sentences: those with the smallest hashes. With `pairs`, only
+    sentences that another sentence follows. One pass over the text gives a uniform sample, and only
+    the sample is held in memory."""
     salt = seed.to_bytes(8, "little")
-    heap: list[tuple[int, int, ProbeSentence]] = []  # the largest hash first
+    heap: list[tuple[int, int, ProbeSentence]] = []  # with the largest hash on top
     seen: set[int] = set()
     for number, every in stream(source, split):
         texts = [" ".join(text.split()) for text in every]
@@ -175,9 +177,8 @@ def sampled(
 def automatic(
     name: str, source: str, *, split: str = "train", limit: int = LIMIT, seed: int = 0
 ) -> ProbeTask:
-    """A task by its name; four fifths of the sentences learn. What is held out and has a label
-    that the training part lacks is left out.
-    """
+    """Builds a task by its name. Four fifths of the sentences are for training. Items of the other
+    fifth whose label does not occur in training are left out."""
     if name not in NAMES:
         raise UnknownName("automatic task", name, NAMES)
     total = (limit or LIMIT) * HELD_OUT // (HELD_OUT - 2)
@@ -185,8 +186,8 @@ def automatic(
     if len(sentences) < 2 * HELD_OUT:
         raise InputError(
             f"{source} has {len(sentences)} sentences of {SHORTEST} to {LONGEST} words"
-            + (" with another behind them" if name == "same-document" else "")
-            + f"; a task made of it needs at least {2 * HELD_OUT}"
+            + (" that another sentence follows" if name == "same-document" else "")
+            + f"; a task needs at least {2 * HELD_OUT}: give a longer text"
         )
     shape, items = "texts", list[ProbeItem]()
     if name in BY_WORD:
@@ -197,7 +198,7 @@ def automatic(
     elif name == "previous-word":
         shape, items = "words", previous_word(sentences)
     elif name == "sentence-length":
-        lengths = [classed(len(each.words), 8, 16, 24, 32) for each in sentences]
+        lengths = [class_of_number(len(each.words), 8, 16, 24, 32) for each in sentences]
         items = [
             ProbeItem((e.text,), (length,)) for e, length in zip(sentences, lengths, strict=True)
         ]
@@ -215,7 +216,7 @@ def automatic(
     known = {label for item in parts["train"] for label in item.known}
     for part in held_out.values():
         parts[part] = [item for item in parts[part] if known.issuperset(item.known)]
-    return settled(ProbeTask(f"auto:{name}", shape, parts))
+    return with_classes(ProbeTask(f"auto:{name}", shape, parts))
 
 
 def previous_word(sentences: Sequence[ProbeSentence]) -> list[ProbeItem]:
@@ -233,7 +234,7 @@ def previous_word(sentences: Sequence[ProbeSentence]) -> list[ProbeItem]:
 
 
 def swapped(words: Sequence[str], dice: Any, swap: bool) -> ProbeItem:
-    """Two neighbors that differ change places."""
+    """Swaps two neighboring words that differ, if `swap` is true."""
     places = [i for i in range(len(words) - 1) if words[i].lower() != words[i + 1].lower()]
     order = list(words)
     if swap and places:
@@ -243,10 +244,12 @@ def swapped(words: Sequence[str], dice: Any, swap: bool) -> ProbeItem:
 
 
 def same_document(sentences: Sequence[ProbeSentence]) -> list[ProbeItem]:
-    """Every second block of sentences gets a follower from another document."""
+    """Builds pairs of sentences. In every second block of ten, the follower comes from another
+    document."""
     if len({each.document for each in sentences}) < 2:
         raise InputError(
-            "the text is one document; blank lines part documents, and 'same-document' needs two"
+            "the text is one document, and 'same-document' needs two; separate documents by blank "
+            "lines"
         )
     items = []
     for place, each in enumerate(sentences):

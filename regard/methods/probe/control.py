@@ -1,7 +1,8 @@
-"""Control tasks (Hewitt and Liang 2019): what a probe can learn by heart.
+"""Control tasks (Hewitt and Liang 2019): how well a probe can memorize.
 
-Each word type has a random label of its own, the same in all that learns and tests, so that only
-who remembers words can know it. Selectivity is the accuracy on the task less that on its control.
+Each word type has its own random label, the same in training and test, so that a probe can know it
+only by memorizing the word. Selectivity is the accuracy on the task minus the accuracy on its
+control task.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ import numpy as np
 
 from regard.core.seeding import keyed
 
-RULES = ("self", "first", "last")  # where a word type attaches, in the control of dependencies
+RULES = ("self", "first", "last")  # where a word type attaches in the control task of heads
 
 
 def control_labels(
     words: Sequence[str], codes: np.ndarray, learned: np.ndarray, classes: int, seed: int
 ) -> np.ndarray:
-    """A label for each word, drawn by its type from how frequent labels are among `codes` where
-    `learned` (the training part) is true.
-    """
+    """Returns a label for each word, drawn by its type. The labels have the frequencies of `codes`
+    where `learned` (the training part) is true."""
     counts = np.bincount(codes[learned], minlength=classes)
     shares = counts / counts.sum()
 
@@ -33,7 +33,7 @@ def control_labels(
 
 
 def control_heads(words: Sequence[str], seed: int) -> np.ndarray:
-    """The place in the sentence that each word attaches to by the rule of its type."""
+    """Returns the position in the sentence that each word attaches to by the rule of its type."""
 
     def place(number: int, word: str) -> int:
         rule = RULES[int(keyed(seed, "control head", word).integers(len(RULES)))]

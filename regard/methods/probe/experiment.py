@@ -1,12 +1,12 @@
-"""One question to a model and to untrained ones of its shape, layer by layer, with several seeds.
+"""Probes a model and untrained models of its shape, layer by layer, with several seeds.
 
 OUT/
-  plan.json      what was asked for, to go on with
-  cells.jsonl    a line for each layer, seed and model, written when it is done
-  states/        frozen states; gone when all is done
+  plan.json      the options, to resume with
+  cells.jsonl    one line for each layer, seed and model, written when it is finished
+  states/        frozen hidden states; deleted at the end
   probe.json     means and deviations, for programs
   probe.svg      curves over the layers
-  heads/         of heads: a picture of all of them for each statistic
+  heads/         for --task heads: a heat map of all heads for each statistic
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ CELLS, RESULT, PICTURE, STATES = "cells.jsonl", "probe.json", "probe.svg", "stat
 
 
 def probe(plan: ProbePlan, out: Path, *, quiet: bool = False) -> dict[str, Any]:
-    """Asks, and writes OUT; what probe.json says, with an outcome."""
+    """Runs the experiment and writes OUT. Returns the content of probe.json, with an outcome."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        hint = "go on with --resume, or " if (out / PLAN).is_file() else ""
+        hint = "resume it with --resume, or " if (out / PLAN).is_file() else ""
         raise StorageError(f"{out} exists already; {hint}choose another --out")
     experiment = ProbeExperiment(plan, out, quiet)
     with RunLock(out):
@@ -44,16 +44,16 @@ def probe(plan: ProbePlan, out: Path, *, quiet: bool = False) -> dict[str, Any]:
 
 
 def resume(out: Path, *, quiet: bool = False) -> dict[str, Any]:
-    """Goes on where a probing was stopped, with the same data and model."""
-    plan, _, table = read_plan(out / PLAN, ProbePlan, "no probing was begun there")
+    """Resumes an interrupted experiment. The data and the model must be the same."""
+    plan, _, table = read_plan(out / PLAN, ProbePlan, "there is no probe experiment to resume")
     result = read_json(out / RESULT, error=ConfigError)
     if result is not None:
         return {**result, "outcome": "done", "out": str(out)}
     experiment = ProbeExperiment(plan, out, quiet)
     for what, now in experiment.digests().items():
         if table.get("digests", {}).get(what) != now:
-            raise InputError(f"the {what} has changed since {out} was begun; it can only go on "
-                             "with the same: restore it, or begin anew")  # fmt: skip
+            raise InputError(f"the {what} has changed since {out} began; an experiment resumes "
+                             f"only with the same {what}: restore it, or begin anew")  # fmt: skip
     with RunLock(out):
         return experiment.go()
 
@@ -64,8 +64,8 @@ class ProbeExperiment:
         self.loaded, self.question = load(plan.run, download=plan.download), question(plan)
         self.cells: dict[Key, dict[str, Any]] = {}
         self.progress, self.doing = Progress(quiet=quiet), "probing"
-        # States of the model itself may be kept for other questions; those of untrained ones are
-        # cheap to make again and large.
+        # The states of the model may be kept for other questions. Those of untrained models are not
+        # kept: they are large and cheap to compute again.
         cache = Path(plan.cache) if plan.cache else out / STATES
         self.frozen = Frozen(self.loaded, plan, cache, self.tell)
         self.question.check(self.frozen)
@@ -82,7 +82,8 @@ class ProbeExperiment:
     # -- the work
 
     def work(self) -> Iterator[tuple[str, int]]:
-        """Which model is asked with which seed; heads do not learn, so one look is enough."""
+        """Yields each model with each seed. Head statistics are not learned, so the trained model
+        needs only one seed for them."""
         seeds = range(1, self.plan.seeds + 1)
         looks = seeds if self.question.name != "heads" else (1,)
         yield from (("trained", seed) for seed in looks)
@@ -101,7 +102,7 @@ class ProbeExperiment:
         return self.finish()
 
     def one(self, source: str, seed: int) -> None:
-        """All that one model with one seed still lacks."""
+        """Measures all cells that are still missing for one model and one seed."""
         missing = {
             what: [x for x in self.layers if (source, what, seed, x) not in self.cells]
             for what in self.question.whats
@@ -134,7 +135,7 @@ class ProbeExperiment:
             file.write(json.dumps({**line, "figures": figures}) + "\n")
 
     def finish(self) -> dict[str, Any]:
-        """Figures and pictures; what is only needed on the way is deleted."""
+        """Writes figures and pictures, and deletes the temporary states."""
         result = summary(self.cells, self.question, self.plan, self.layers, self.facts())
         write(self.out / PICTURE, picture_of(result))
         if result["of"] == "heads":
@@ -148,12 +149,12 @@ class ProbeExperiment:
         notes = [*self.question.notes, *self.frozen.reader.notes]
         if self.plan.seeds < 3 and (self.question.pace or self.plan.untrained):
             few = "1 seed says" if self.plan.seeds == 1 else f"{self.plan.seeds} seeds say"
-            notes.append(f"{few} little about chance; 3 or more do")
+            notes.append(f"{few} little about random variation; use 3 or more")
         last = self.question.pace.epochs if self.question.pace else -1
         late = sum(cell.get("epochs") == last for cell in self.cells.values())
         if late:
             notes.append(f"{late:,} of {len(self.cells):,} probes were still getting better at the "
-                         f"last of {last} epochs; --epochs allows more")  # fmt: skip
+                         f"last of {last} epochs; raise --epochs")  # fmt: skip
         return {"run": self.plan.run, "family": self.frozen.reader.model.family.name,
                 "depth": self.frozen.reader.depth, "notes": notes}  # fmt: skip
 
@@ -162,7 +163,7 @@ class ProbeExperiment:
 
 
 def read_cells(file: Path) -> dict[Key, dict[str, Any]]:
-    """What is done. A last line that was not finished is not there, and is cut off."""
+    """Reads the finished cells. An unfinished last line is cut off."""
     cells: dict[Key, dict[str, Any]] = {}
     if not file.is_file():
         return cells

@@ -1,14 +1,16 @@
-"""What attention heads do: how far they look, how sharply, at whom, and along which relations.
+"""Statistics of attention heads: how far they look, how sharply, at which tokens, and along which
+syntactic relations.
 
-Of every row that asks, and averaged over all of them: the mean distance, the entropy in nats, and
-the share of attention on the first token, the one before (of rows that have one), the one behind,
-itself, and the marks around a text. With trees, a head is read as a guess of each word's head
-(Clark et al. 2019): attention to a word's pieces is summed, attention from them averaged, and the
-word most attended to (itself and marks aside) is the guess; or, the other way round, the word that
-attends most. Who attends to no other word, such as the first in a causal model, guesses nothing.
-Beside it stands the best guess by a fixed distance.
+For every query row, averaged over all rows: the mean distance, the entropy in nats, and the share
+of attention on the first token, on the previous token (of rows that have one), on the next token,
+on the row itself, and on the special tokens around a text. With trees, a head predicts the
+syntactic head of each word (Clark et al. 2019): attention to the pieces of a word is summed,
+attention from them is averaged, and the prediction is the word with the most attention (except the
+word itself and special tokens); or, in the other direction, the word that attends most to it. A
+word that attends to no other word, such as the first in a causal model, has no prediction. The
+baseline is the best prediction by a fixed distance.
 
-One layer's weights of one small batch are all that is ever held.
+Only the attention weights of one layer for one small batch are in memory at a time.
 """
 
 from __future__ import annotations
@@ -32,21 +34,19 @@ from regard.training.train_module import evaluating
 
 STATISTICS = ("distance", "entropy", "first", "previous", "next", "self", "separator")
 DIRECTIONS = ("dependent to head", "head to dependent")
-ROOM = 2**22  # weights of a layer that are held at once
-LEAST = 10  # times that a relation occurs before it is shown
-NOBODY = -1  # no word: such a guess is never right
+ROOM = 2**22  # attention weights of a layer in memory at once
+LEAST = 10  # a relation is reported if it occurs at least this often
+NOBODY = -1  # no prediction, which is never correct
 LAYER = re.compile(r"blocks\.(\d+)\.")
 
 
 def statistics(
     weights: Tensor, attention_mask: Tensor, marks: Tensor
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Sums over asking rows [H] and how many there are, of weights [B, H, Q, K]; `attention_mask`
-    [B, Q] says which rows are no padding, `marks` [B, Q] which of them are marks.
-    """
-    weights = weights.masked_fill(
-        ~attention_mask[:, None, :, None], 0.0
-    )  # such rows may see nobody
+    """Returns, for attention weights [B, H, Q, K], the sums [H] over the query rows and the number
+    of rows. `attention_mask` [B, Q] marks the rows that are not padding, and `marks` [B, Q] the
+    special tokens."""
+    weights = weights.masked_fill(~attention_mask[:, None, :, None], 0.0)  # padding may see nothing
     rows = weights.size(2)
     place = torch.arange(rows, device=weights.device)
     away = (place[:, None] - place[None]).abs().to(weights.dtype)
@@ -76,7 +76,8 @@ def statistics(
 
 
 def of_words(weights: Tensor, spans: Sequence[tuple[int, int]]) -> Tensor:
-    """[H, T, T] between tokens -> [H, n, n] between words, the tokens of each from … to."""
+    """Turns attention [H, T, T] between tokens into [H, n, n] between words. `spans` holds the
+    tokens (begin, end) of each word."""
     member = weights.new_zeros(len(spans), weights.size(1))
     for word, (begin, end) in enumerate(spans):
         member[word, begin:end] = 1.0
@@ -85,9 +86,8 @@ def of_words(weights: Tensor, spans: Sequence[tuple[int, int]]) -> Tensor:
 
 
 def guesses(attention: Tensor) -> Tensor:
-    """The guessed head of each word [direction, H, n], of attention [H, n, n] between words;
-    NOBODY where a word attends to no other, or is attended to by none.
-    """
+    """Returns the predicted head of each word [direction, H, n] from attention [H, n, n] between
+    words. It is NOBODY if a word attends to no other word, or no other word attends to it."""
     count = attention.size(1)
     own = torch.eye(count, dtype=torch.bool, device=attention.device)
     free = attention.masked_fill(own, -1.0)
@@ -96,23 +96,24 @@ def guesses(attention: Tensor) -> Tensor:
 
 
 def frequent(offsets: Counter[int]) -> tuple[int, int]:
-    """The offset that occurs most often, of several the nearest; and how often."""
+    """Returns the most frequent offset (of several, the nearest) and how often it occurs."""
     return max(offsets.items(), key=lambda each: (each[1], -abs(each[0])))
 
 
 @dataclass
 class Heads:
-    """Totals of the heads, each called (layer, head), both counted from 1."""
+    """The totals of all heads. A head is named (layer, head), both counted from 1."""
 
     names: list[tuple[int, int]] = field(default_factory=list)
-    places: dict[str, slice] = field(default_factory=dict)  # of each attention: its heads
+    places: dict[str, slice] = field(default_factory=dict)  # the heads of each attention
     sums: dict[str, np.ndarray] = field(default_factory=dict)
     counts: dict[str, np.ndarray] = field(default_factory=dict)
     hits: dict[str, np.ndarray] = field(default_factory=dict)  # relation -> [direction, heads]
     offsets: dict[str, Counter[int]] = field(default_factory=dict)
 
     def place(self, seen: AttentionCall) -> slice:
-        """Where the heads of an attention stand among all; new ones are added."""
+        """Returns where the heads of an attention stand among all heads; a new attention is
+        added."""
         if seen.name not in self.places:
             match = LAYER.search(seen.name)
             layer = int(match[1]) + 1 if match else len(self.places) + 1
@@ -137,7 +138,7 @@ class Heads:
             self.counts[name][own] += float(count)
 
     def compare(self, seen: AttentionCall, attention: Tensor, tree: DependencyTree) -> None:
-        """Counts the guesses that are right, of words that depend on another."""
+        """Counts the correct predictions for words that depend on another word."""
         own = self.place(seen)
         guessed = guesses(attention).cpu().numpy()
         for word, head in enumerate(tree.heads):
@@ -149,16 +150,16 @@ class Heads:
                 self.hits[relation][:, own] += guessed[:, :, word] == head
 
     def count(self, tree: DependencyTree) -> None:
-        """How far the heads of a tree's words are away."""
+        """Counts how far the words of a tree are from their heads."""
         for word, head in enumerate(tree.heads):
             if head >= 0 and tree.counted[word]:
                 for relation in (tree.relations[word].partition(":")[0], "all"):
                     self.offsets.setdefault(relation, Counter())[head - word] += 1
 
-    # -- what was found
+    # -- results
 
     def rows(self) -> list[dict[str, Any]]:
-        """A record for each head."""
+        """Returns one record for each head."""
         records = []
         for number, (layer, head) in sorted(enumerate(self.names), key=lambda each: each[1]):
             means = {
@@ -169,9 +170,8 @@ class Heads:
         return records
 
     def relations(self, layers: Collection[int]) -> list[dict[str, Any]]:
-        """Of each relation the best head in these layers beside the best fixed distance, the
-        frequent first.
-        """
+        """Returns, for each relation, the best head of these layers and the best fixed distance,
+        the most frequent relations first."""
         heads = [number for number, (layer, _) in enumerate(self.names) if layer in layers]
         best = []
         for relation, offsets in self.offsets.items():
@@ -203,7 +203,8 @@ def look_at_heads(
     trees: Sequence[DependencyTree] = (),
     tell: Tell = silent,
 ) -> Heads:
-    """Reads all rows; those that are the whole of a tree's sentence are compared with it."""
+    """Reads all rows and collects the statistics. Rows that hold a whole sentence of a tree are
+    also compared with that tree."""
     heads = Heads()
     most = getattr(reader.model.config, "heads", 1)
     costs = np.array([most * len(row.ids) ** 2 for row in rows], np.float64)
@@ -217,7 +218,7 @@ def look_at_heads(
                 tokens, attention_mask, more = reader.inputs(batch)
                 reader.read(tokens, None if bool(attention_mask.all()) else attention_mask, more)
             placed = list(zip(batch, reader.shifts(batch), strict=True))
-            marks = attention_mask.clone()  # [B, T]: which tokens are marks around a text
+            marks = attention_mask.clone()  # [B, T]: the special tokens around a text
             for number, (row, shift) in enumerate(placed):
                 marks[number, shift + row.inner[0] : shift + row.inner[1]] = False
             while recording.layers:

@@ -1,8 +1,8 @@
-"""How probes learn: one for each layer, all layers at once, each as if it were alone.
+"""Trains probes: one for each layer, all layers at once, each as if it were alone.
 
-Every layer has an Adam, a plateau schedule and an end of its own, and they share the order of the
-data and the dropout, so that what one of them becomes does not depend on which others learn beside
-it. A batch is read from the disk once for all.
+Every layer has its own Adam, plateau schedule and early stopping. The layers share the order of the
+data and the dropout masks, so that a probe does not depend on which others train beside it. A batch
+is read from the disk once for all layers.
 """
 
 from __future__ import annotations
@@ -18,40 +18,41 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from regard.core.seeding import permutation
 
-Done = Callable[[int, int], None]  # the place of a probe, and after how many epochs it was best
-Epoch = Callable[[int, int], None]  # epochs done, layers that still learn
+Done = Callable[[int, int], None]  # (index of a probe, number of epochs after which it was best)
+Epoch = Callable[[int, int], None]  # (epochs done, layers that still train)
 
 
 @dataclass(frozen=True)
 class ProbeSchedule:
-    """By default that of Hewitt and Liang 2019 for linear and MLP probes. They name no last epoch;
-    what ends it is the validation, and `epochs` is far enough for a few hundred sentences, too.
-    """
+    """The hyperparameters of training. The defaults are those of Hewitt and Liang 2019 for linear
+    and MLP probes. They give no maximal number of epochs: early stopping ends the training, and
+    `epochs` is large enough for a few hundred sentences, too."""
 
     rate: float = 1e-3
-    factor: float = 0.5  # of the rate, after an epoch without a better validation
+    factor: float = 0.5  # multiplies the rate after an epoch without a better validation loss
     epochs: int = 100
-    wait: int = 5  # epochs without gain that end it
-    gain: float = 1e-4  # less is none
-    decay: float = 0.0
-    batch: int = 40  # sentences or texts
+    wait: int = 5  # epochs without improvement until it stops
+    gain: float = 1e-4  # a smaller improvement does not count
+    decay: float = 0.0  # weight decay
+    batch: int = 40  # sentences or texts of a batch
 
 
 class ProbeObjective(Protocol):
-    """What is learned: items, and what each probe loses on some of them."""
+    """What probes learn: items, and the loss of each probe on some of them."""
 
-    train: np.ndarray  # numbers of items
+    train: np.ndarray  # indices of items
     dev: np.ndarray
 
     def losses(
         self, active: Sequence[int], items: np.ndarray, learning: bool
     ) -> tuple[Tensor, float]:
-        """Summed losses [len(active)] of these probes, and of how many things."""
+        """Returns the summed losses [len(active)] of these probes, and the number of terms in each
+        sum."""
         ...
 
 
 class ProbeTrainer:
-    """A probe with what is its own: optimizer, schedule, best weights."""
+    """A probe with its own optimizer, schedule and best weights."""
 
     def __init__(self, module: nn.Module, pace: ProbeSchedule) -> None:
         self.module, self.pace = module, pace
@@ -63,7 +64,7 @@ class ProbeTrainer:
         self.kept = [p.detach().clone() for p in module.parameters()]
 
     def judged(self, epoch: int, loss: float) -> bool:
-        """Takes note of a validation; whether it was the last."""
+        """Records a validation loss and returns whether the training of this probe is over."""
         self.schedule.step(loss)
         if loss < self.best - self.pace.gain:
             self.best, self.at = loss, epoch
@@ -71,7 +72,7 @@ class ProbeTrainer:
         return epoch - self.at >= self.pace.wait
 
     def settle(self) -> None:
-        """Back to the best weights."""
+        """Restores the best weights."""
         with torch.no_grad():
             for parameter, value in zip(self.module.parameters(), self.kept, strict=True):
                 parameter.copy_(value)
@@ -85,7 +86,7 @@ def learn(
     done: Done = lambda place, epochs: None,
     tell: Epoch = lambda epoch, left: None,
 ) -> list[ProbeTrainer]:
-    """Trains all modules; `done` is called for each as soon as it has its best weights."""
+    """Trains all modules. Calls `done` for each as soon as it has its best weights."""
     pupils = [ProbeTrainer(module, pace) for module in modules]
     active = list(range(len(modules)))
     for epoch in range(pace.epochs):
@@ -116,7 +117,7 @@ def learn(
 
 @torch.no_grad()
 def validated(course: ProbeObjective, active: Sequence[int], batch: int) -> list[float]:
-    """The mean losses on what validates."""
+    """Returns the mean validation loss of each active probe."""
     total, things = np.zeros(len(active)), 0.0
     for start in range(0, len(course.dev), 4 * batch):
         sums, count = course.losses(active, course.dev[start : start + 4 * batch], False)

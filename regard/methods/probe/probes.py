@@ -1,8 +1,9 @@
-"""Probes for labels: softmax(W h + b), the same of limited rank, or with one or two hidden layers.
+"""Probes that predict labels: softmax(W h + b), the same with limited rank, or an MLP with one or
+two hidden layers.
 
-The probes of all layers are one batched product; a scalar mix (Peters et al. 2018) reads them
-together, s = γ Σ softmax(a)ₗ hₗ. A pair of texts is read one by one, and its probe sees
-(u, v, |u - v|, u ∘ v), as in Conneau et al. 2017.
+The probes of all layers are computed as one batched product. A scalar mix (Peters et al. 2018)
+reads all layers together, s = γ Σ softmax(a)ₗ hₗ. The two texts of a pair are read separately, and
+the probe sees (u, v, |u - v|, u ∘ v), as in Conneau et al. 2017.
 """
 
 from __future__ import annotations
@@ -23,27 +24,28 @@ from regard.methods.probe.learning import Epoch, ProbeSchedule, learn
 from regard.methods.probe.states import States
 
 KINDS = ("linear", "mlp", "mlp-2", "rank-N")
-IGNORED = -1  # the code of a unit that is not asked about
-MIX = -1  # the layer that stands for all of them
-SIDES = 4  # widths of a pair's features
+IGNORED = -1  # the code of a unit without a label
+MIX = -1  # stands for the mix of all layers in a list of layers
+SIDES = 4  # the features of a pair are this many times as wide as a vector
 
 
 @dataclass(frozen=True)
 class ProbeKind:
-    """A chain of affine maps: hidden widths, with ReLU between them or (a limited rank) without."""
+    """A chain of affine maps with these hidden widths, with ReLU between them or (for limited rank)
+    without."""
 
     hidden: tuple[int, ...] = ()
     relu: bool = True
-    dropout: float = 0.0  # of what each map reads
+    dropout: float = 0.0  # of the input of each map
 
     def sizes(self, width: int, classes: int) -> list[int]:
         return [width, *self.hidden, classes]
 
 
 def kind_of(name: str, hidden: int = 256, dropout: float = 0.0) -> ProbeKind:
-    """linear, mlp (or mlp-1), mlp-2, or rank-N: at most N directions are read."""
+    """Parses linear, mlp (or mlp-1), mlp-2, or rank-N, which reads at most N directions."""
     if not 0.0 <= dropout < 1.0:
-        raise ConfigError(f"the probe's dropout is {dropout:g}; a rate lies in [0, 1)")
+        raise ConfigError(f"the probe's dropout is {dropout:g}; it must be in [0, 1)")
     if hidden < 1:
         raise ConfigError(f"the probe's hidden width is {hidden}; it must be at least 1")
     if name == "linear":
@@ -59,10 +61,9 @@ def kind_of(name: str, hidden: int = 256, dropout: float = 0.0) -> ProbeKind:
 
 
 class Probe(nn.Module):
-    """The maps of one layer. With the same seed those of all layers begin alike: uniform within
-    1 / √inputs, as torch's own, but for the last bias, which is `prior`. A limited rank has no bias
-    between its two matrices.
-    """
+    """The weights of one layer's probe. With the same seed the probes of all layers start with the
+    same weights: uniform within 1 / √inputs, as in torch, except for the last bias, which is
+    `prior`. A probe of limited rank has no bias between its two matrices."""
 
     def __init__(self, kind: ProbeKind, width: int, prior: Tensor, seed: int) -> None:
         super().__init__()
@@ -82,7 +83,8 @@ class Probe(nn.Module):
 def scores(
     probes: Sequence[Any], x: Tensor, kind: ProbeKind, dice: torch.Generator | None
 ) -> Tensor:
-    """x [L, B, width] -> [L, B, classes]; with `dice`, dropout whose mask all layers share."""
+    """Returns the logits, x [L, B, width] -> [L, B, classes]. With `dice`, it applies dropout with
+    one mask for all layers."""
     count = len(probes[0].weights)
     for number in range(count):
         if dice is not None and kind.dropout:
@@ -100,7 +102,7 @@ def scores(
 
 
 def features(x: Tensor) -> Tensor:
-    """[L, B, width] as it is; pairs [L, B, 2, width] -> [L, B, 4 · width]."""
+    """Returns [L, B, width] unchanged, and turns pairs [L, B, 2, width] into [L, B, 4 · width]."""
     if x.dim() == 3:
         return x
     u, v = x.unbind(2)
@@ -108,7 +110,7 @@ def features(x: Tensor) -> Tensor:
 
 
 class LayerMix(nn.Module):
-    """All layers as one, and its probe."""
+    """A learned mix of all layers, and its probe."""
 
     def __init__(self, layers: int, kind: ProbeKind, width: int, prior: Tensor, seed: int) -> None:
         super().__init__()
@@ -117,27 +119,28 @@ class LayerMix(nn.Module):
         self.probe = Probe(kind, width, prior, seed)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[L, B, …, width] -> [1, B, …, width]."""
+        """Mixes the layers, [L, B, …, width] -> [1, B, …, width]."""
         return self.gamma * torch.tensordot(self.shares.softmax(0), x, 1)[None]
 
 
-# -- what is asked
+# -- labels
 
 
 @dataclass(frozen=True)
 class ProbeLabels:
-    """Which unit has which label, item by item; units that are not asked about are not here."""
+    """The label of each unit (a word, text or pair), item by item. Units without a label are left
+    out."""
 
-    rows: np.ndarray  # [N], or [N, 2] of pairs: which vectors
+    rows: np.ndarray  # [N], or [N, 2] for pairs: indices of vectors
     codes: np.ndarray  # [N]
     edges: np.ndarray  # [items + 1]: where the units of each item begin
     classes: int
-    train: np.ndarray  # numbers of items
+    train: np.ndarray  # indices of items
     dev: np.ndarray
     test: np.ndarray
 
     def take(self, items: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and codes of some items."""
+        """Returns the rows and the codes of some items."""
         parts = [np.arange(self.edges[item], self.edges[item + 1]) for item in items.tolist()]
         units = np.concatenate(parts) if parts else np.empty(0, np.int64)
         return self.rows[units], self.codes[units]
@@ -147,23 +150,24 @@ class ProbeLabels:
 
     @property
     def prior(self) -> Tensor:
-        """The logarithm of how frequent each class is in training (each counted once more): where
-        a probe's bias begins. Adam moves a bias by no more than its rate in a step, so that from 0
-        it would need thousands to learn that a class is rare, and where states have no common part
-        nothing else can: such a layer would score below the majority.
-        """
+        """Returns the log frequency of each class in training (with one added to each count), where
+        the bias of a probe starts. Adam moves a bias by at most the learning rate in a step, so
+        from 0 it would need thousands of steps to learn that a class is rare. If the states have no
+        common component, only the bias can learn that, and such a layer would score below the
+        majority class."""
         counts = np.bincount(self.take(self.train)[1], minlength=self.classes) + 1.0
         return torch.from_numpy(np.log(counts / counts.sum())).float()
 
     @property
     def majority(self) -> float:
-        """The accuracy of whoever always says what is most frequent in training."""
+        """Returns the test accuracy of always predicting the most frequent class of the training
+        part."""
         often = np.bincount(self.take(self.train)[1], minlength=self.classes).argmax()
         return float((self.take(self.test)[1] == often).mean())
 
 
 class LabelProbeObjective:
-    """Labels as `learn` wants them; the layers of the probes are those of `layers`."""
+    """The objective that `learn` trains for labels, with one probe for each layer of `layers`."""
 
     def __init__(
         self, states: States, labels: ProbeLabels, layers: Sequence[int], kind: ProbeKind, seed: int
@@ -181,7 +185,7 @@ class LabelProbeObjective:
         return [Probe(self.kind, width, prior, seed) for _ in self.layers]
 
     def scores(self, active: Sequence[int], rows: np.ndarray, learning: bool) -> Tensor:
-        """[len(active), B, classes]."""
+        """Returns the logits [len(active), B, classes]."""
         x = self.states.gather([self.layers[place] for place in active], rows)
         probes = [self.modules[place] for place in active]
         return scores(probes, features(x), self.kind, self.dice if learning else None)
@@ -197,7 +201,7 @@ class LabelProbeObjective:
 
     @torch.no_grad()
     def answers(self, place: int, items: np.ndarray, batch: int = 256) -> np.ndarray:
-        """The labels that one probe gives to all units of some items."""
+        """Returns the labels that one probe predicts for all units of some items."""
         answers = [np.empty(0, np.int64)]
         for start in range(0, len(items), batch):
             rows, _ = self.labels.take(items[start : start + batch])
@@ -207,7 +211,7 @@ class LabelProbeObjective:
 
 
 class MixProbeObjective(LabelProbeObjective):
-    """One probe that reads all layers."""
+    """The objective of one probe that reads a mix of all layers."""
 
     def made(self, width: int, prior: Tensor, seed: int) -> list[nn.Module]:
         return [LayerMix(len(self.layers), self.kind, width, prior, seed)]
@@ -218,7 +222,7 @@ class MixProbeObjective(LabelProbeObjective):
         return scores([mix.probe], x, self.kind, self.dice if learning else None)
 
 
-Keep = Callable[[int, dict[str, Any]], None]  # a layer, and what was measured of it
+Keep = Callable[[int, dict[str, Any]], None]  # (layer, its metrics)
 
 
 def fit(
@@ -231,9 +235,8 @@ def fit(
     keep: Keep,
     tell: Epoch = lambda epoch, left: None,
 ) -> None:
-    """Trains a probe for each layer (MIX: one for all of the states' layers), and says what each
-    scores as soon as it is done.
-    """
+    """Trains a probe for each layer (MIX: one for all layers of the states). Calls `keep` with the
+    metrics of each as soon as it is finished."""
     single = [layer for layer in layers if layer != MIX]
     courses: list[LabelProbeObjective] = []
     if single:
@@ -260,7 +263,8 @@ def fit(
 
 
 def measured(gold: np.ndarray, answers: np.ndarray, classes: int) -> dict[str, Any]:
-    """Accuracy, and F1 averaged over the classes that occur in either."""
+    """Returns the accuracy, and F1 averaged over the classes that occur in the labels or the
+    predictions."""
     right, wanted, guessed = (
         np.bincount(codes, minlength=classes) for codes in (gold[gold == answers], gold, answers)
     )

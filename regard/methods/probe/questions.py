@@ -1,7 +1,7 @@
-"""What can be asked of a model's layers: labels, trees, or what its heads attend to.
+"""The questions that a model's layers can be asked: labels, trees, or what its heads attend to.
 
-A question knows what it measures (`whats`), reads what it needs from a model, and says the figures
-of each layer as soon as they are there.
+A question lists what it measures (`whats`), reads what it needs from a model, and reports the
+figures of each layer as soon as they are ready.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ AUTO = "auto:"
 
 @dataclass
 class Frozen:
-    """A model that is asked, and its states once they are wanted."""
+    """A model to probe, and its hidden states once they are needed."""
 
     loaded: Checkpoint
     plan: ProbePlan
@@ -68,29 +68,29 @@ class Frozen:
 class ProbeQuestion:
     name: str
     whats: list[str]
-    control_of: dict[str, str]  # what is measured -> its control
-    pace: ProbeSchedule | None = None  # of what learns
+    control_of: dict[str, str]  # a measurement -> its control task
+    pace: ProbeSchedule | None = None  # None: nothing is trained
     notes: list[str]
-    reads: tuple[list[TokenRow], int]  # what `read` gave: trained or not, all models read the same
+    reads: tuple[list[TokenRow], int]  # the result of `read`, the same for trained and untrained
 
     def layers(self, frozen: Frozen) -> list[int]:
         return chosen_layers(frozen.plan.layers, frozen.reader.depth)
 
     def check(self, frozen: Frozen) -> None:
-        """Refuses a model that cannot be asked, before anything is written."""
+        """Raises an error for a model that cannot be asked, before anything is written."""
         self.layers(frozen)
         self.reads = self.read(frozen.reader)
 
     def read(self, reader: StateReader) -> tuple[list[TokenRow], int]:
-        """What a model reads, and how many vectors come of it."""
+        """Returns the rows that the model reads, and how many vectors they give."""
         raise TypeError(f"{type(self).__name__} does not say what is read")
 
     def facts(self) -> dict[str, Any]:
-        """What is reported beside the layers: sizes and baselines."""
+        """Returns what is reported besides the layers: sizes and baselines."""
         raise TypeError(f"{type(self).__name__} does not say what it asks")
 
     def content(self) -> Any:
-        """All that is asked about, for a digest."""
+        """Returns all data that the question uses, for a digest."""
         raise TypeError(f"{type(self).__name__} does not say what it reads")
 
     def ask(
@@ -103,23 +103,24 @@ class ProbeQuestion:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def shown(parts: Sequence[int], tested: str) -> dict[str, int]:
-    """The sizes of the parts; where the data that validate test as well, there is no third."""
+def part_sizes(parts: Sequence[int], tested: str) -> dict[str, int]:
+    """Returns the sizes of the parts. If the validation data are also the test data, there is no
+    third part."""
     return dict(zip(PARTS if tested == "test" else PARTS[:2], parts, strict=False))
 
 
 class LabelQuestion(ProbeQuestion):
-    """Labels of words, texts or pairs."""
+    """A question about the labels of words, texts or pairs."""
 
     pace: ProbeSchedule
 
     def __init__(self, task: ProbeTask, plan: ProbePlan) -> None:
         self.task, self.name, self.notes = task, task.name, list(task.notes)
         self.kind = kind_of(plan.kind, plan.hidden_size, plan.dropout)
-        self.pace = replace(ProbeSchedule(decay=plan.weight_decay), **most(plan))
+        self.pace = replace(ProbeSchedule(decay=plan.weight_decay), **epochs_option(plan))
         if plan.control and task.shape != "words":
             raise ConfigError(
-                f"--control gives each word type a label of its own, and {task.name} labels "
+                f"--control gives each word type its own label, but {task.name} labels "
                 f"{'whole texts' if task.shape == 'texts' else 'pairs of texts'}; leave it out"
             )
         self.whats = ["task", *["control"] * plan.control]
@@ -138,7 +139,7 @@ class LabelQuestion(ProbeQuestion):
         return {
             "of": self.task.shape,
             "classes": self.task.classes,
-            "units": shown(sizes, self.task.tested),
+            "units": part_sizes(sizes, self.task.tested),
             "tested_on": self.task.tested,
             "baselines": {"task": {"accuracy": {"majority": self.labels.majority}}},
         }
@@ -156,18 +157,18 @@ class LabelQuestion(ProbeQuestion):
 
 
 class TreeQuestion(ProbeQuestion):
-    """Distances, depths and heads of dependency trees."""
+    """A question about the distances, depths and heads of dependency trees."""
 
     pace: ProbeSchedule
 
     def __init__(self, plan: ProbePlan) -> None:
         if not plan.data:
-            raise ConfigError("--data is missing; structure is asked of a CoNLL-U file")
-        for library in ("scipy.stats", "scipy.sparse.csgraph"):  # now, not after an hour
+            raise ConfigError("--data is missing; --task structure needs a CoNLL-U file")
+        for library in ("scipy.stats", "scipy.sparse.csgraph"):  # raises now, not after an hour
             needed(library, "trees are measured", "tasks")
         self.name, self.notes = "structure", list[str]()
         self.rank, self.trees, self.tested = rank_of(plan.kind), *trees_of(plan, self.notes)
-        self.pace = replace(PACE, decay=plan.weight_decay, **most(plan))
+        self.pace = replace(PACE, decay=plan.weight_decay, **epochs_option(plan))
         self.whats = ["distance", "depth", "head", *["head control"] * plan.control]
         self.control_of = {"head": "head control"} if plan.control else {}
 
@@ -181,7 +182,7 @@ class TreeQuestion(ProbeQuestion):
                  for items in (own.train, own.dev, own.test)]  # fmt: skip
         return {
             "of": "trees",
-            "units": shown([*map(len, parts)], self.tested),
+            "units": part_sizes([*map(len, parts)], self.tested),
             "tested_on": self.tested,
             "baselines": baselines(parts[0], parts[2]),
         }
@@ -201,13 +202,13 @@ class TreeQuestion(ProbeQuestion):
         )  # fmt: skip
 
 
-def most(plan: ProbePlan) -> dict[str, int]:
-    """The last epoch, where one is asked for."""
+def epochs_option(plan: ProbePlan) -> dict[str, int]:
+    """Returns the number of epochs, if the plan sets one."""
     return {"epochs": plan.epochs} if plan.epochs else {}
 
 
 def rank_of(kind: str) -> int:
-    """Of a structural probe; 0: as wide as the model."""
+    """Returns the rank of a structural probe; 0 stands for the model's width."""
     start, _, rank = kind.partition("-")
     if kind == "linear":
         return 0
@@ -217,9 +218,8 @@ def rank_of(kind: str) -> int:
 
 
 def trees_of(plan: ProbePlan, notes: list[str]) -> tuple[Trees, str]:
-    """Train, dev and test parts, from one file or several, and which of them is tested; the limit
-    is of what learns.
-    """
+    """Reads the train, dev and test parts from one file or several, and returns which part is
+    tested. `plan.limit` applies to the training part."""
 
     def read(name: str, part: str) -> list[DependencyTree]:
         problems = Problems()
@@ -239,17 +239,19 @@ def trees_of(plan: ProbePlan, notes: list[str]) -> tuple[Trees, str]:
 
 
 class HeadQuestion(ProbeQuestion):
-    """What every head attends to, on plain text or, with trees, along relations."""
+    """A question about what every head attends to, on plain text or, with trees, along
+    relations."""
 
     def __init__(self, plan: ProbePlan) -> None:
         if not plan.data:
-            raise ConfigError("--data is missing; heads are looked at while they read a text, a "
-                              "prepared directory or a CoNLL-U file")  # fmt: skip
+            raise ConfigError("--data is missing; --task heads needs a text file, a prepared "
+                              "directory or a CoNLL-U file")  # fmt: skip
         self.name, self.notes, self.whats, self.control_of = "heads", [], ["heads"], {}
         self.trees: list[DependencyTree] = []
         self.texts: list[str] = []
         if plan.control:
-            raise ConfigError("--control is for probes; heads learn nothing, leave it out")
+            raise ConfigError("--control is for trained probes, and --task heads trains none; "
+                              "leave it out")  # fmt: skip
         check_split(plan)
         if any(suffix.lower() in UD for suffix in Path(plan.data).suffixes):
             problems = Problems()
@@ -257,25 +259,27 @@ class HeadQuestion(ProbeQuestion):
             self.notes += problems.notes()
             return
         if plan.skip:
-            raise ConfigError(f"--skip leaves out wrong sentences of CoNLL-U, and {plan.data} is a "
-                              "text; leave it out")  # fmt: skip
+            raise ConfigError(f"--skip leaves out wrong sentences of CoNLL-U, but {plan.data} is "
+                              "plain text; leave it out")  # fmt: skip
         self.texts = [each.text for each in sampled(plan.data, plan.split, plan.limit, 0)]
         if not self.texts:
-            raise InputError(f"{plan.data} has no sentence of 4 to 64 words to look at")
+            raise InputError(f"{plan.data} has no sentence of 4 to 64 words; give another text")
 
     def check(self, frozen: Frozen) -> None:
-        with record(frozen.loaded.model):  # refuses a model without attention
+        with record(frozen.loaded.model):  # raises an error for a model without attention
             pass
         if not self.layers(frozen):
-            raise ConfigError("--layers 0 are the embeddings, which have no heads; choose others")
+            raise ConfigError(
+                "--layers 0 are the embeddings, which have no heads; choose layers from 1"
+            )
         super().check(frozen)
 
     def layers(self, frozen: Frozen) -> list[int]:
-        """Those that have heads: 1 and above."""
+        """Returns the layers that have heads: 1 and above."""
         return [layer for layer in super().layers(frozen) if layer > 0]
 
     def read(self, reader: StateReader) -> tuple[list[TokenRow], int]:
-        """No vectors: the attention is all that is looked at."""
+        """Returns the rows and 0 vectors: only the attention is used."""
         if self.trees:
             return reader.words([tree.words for tree in self.trees]), 0
         return reader.texts(self.texts), 0
@@ -290,9 +294,8 @@ class HeadQuestion(ProbeQuestion):
     def ask(
         self, what: str, seed: int, layers: Sequence[int], frozen: Frozen, keep: Keep, tell: Epoch
     ) -> None:
-        """The relations are said once, beside the first layer, by the best heads of all that are
-        asked for, whichever of them are still missing.
-        """
+        """Reports the statistics of each layer. The relations are reported once, with the first
+        layer, for the best heads of all requested layers, whichever layers are still missing."""
         heads = look_at_heads(frozen.reader, self.reads[0], self.trees, frozen.tell)
         every, wanted = heads.rows(), self.layers(frozen)
         first = min((row["layer"] for row in every if row["layer"] in wanted), default=0)
@@ -310,30 +313,30 @@ class HeadQuestion(ProbeQuestion):
 
 
 def check_split(plan: ProbePlan) -> None:
-    """Refuses to choose a part of what has none."""
+    """Raises ConfigError if --split is given for data that has no splits."""
     if "split" in plan.changed() and not Path(plan.data or "", MARKER).is_file():
-        raise ConfigError(f"--split {plan.split} is a part of a prepared directory, and "
-                          f"{plan.data} is none; leave it out")  # fmt: skip
+        raise ConfigError(f"--split {plan.split} is for a prepared directory, and {plan.data} is "
+                          "none; leave it out")  # fmt: skip
 
 
 def question(plan: ProbePlan) -> ProbeQuestion:
-    """By the plan's task: "heads", "structure", auto:NAME, or a file."""
+    """Builds the question of the plan's task: "heads", "structure", auto:NAME, or a file."""
     if plan.task == "heads":
         return HeadQuestion(plan)
     if plan.task == "structure":
         return TreeQuestion(plan)
     if plan.task.startswith(AUTO):
         if not plan.data:
-            raise ConfigError(f"--data is missing; {plan.task} is made of a text file or of a "
-                              "prepared directory")  # fmt: skip
+            raise ConfigError(f"--data is missing; {plan.task} needs a text file or a prepared "
+                              "directory")  # fmt: skip
         check_split(plan)
         name = plan.task.removeprefix(AUTO)
         task = automatic(name, plan.data, split=plan.split, limit=plan.limit)
         return LabelQuestion(task, plan)
     if plan.data:
         raise ConfigError(
-            f"--task is the file {plan.task}, and --data {plan.data} is there as well; files with "
-            "labels are --task, --valid and --test"
+            f"--task is the file {plan.task}, and --data {plan.data} is given as well; labeled "
+            "files are given as --task, --valid and --test: leave --data out"
         )
     reading = ProbeFileOptions(
         dict(plan.fields), plan.form, plan.header, plan.download, tuple(plan.skip)

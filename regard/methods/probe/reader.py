@@ -1,7 +1,7 @@
-"""How a model that is only looked at reads: rows of tokens, and the states of every layer.
+"""Reads texts with a model that is probed: rows of tokens, and the hidden states of every layer.
 
-Layer 0 is what the first layer reads, layer n what the n-th makes of it; the last is what the model
-gives, its closing norm included.
+Layer 0 is the input of the first layer, layer n the output of the n-th. The last one is the output
+of the model, its final norm included.
 """
 
 from __future__ import annotations
@@ -17,51 +17,52 @@ from regard.evaluation.embeddings import Embedder
 from regard.formats.directory import Checkpoint
 
 POOLING = ("mean", "first")
-LENGTH = 512  # tokens of a row, where a model has no last position
+LENGTH = 512  # tokens of a row, for a model without a maximal context
 
 
 class TokenRow(NamedTuple):
-    """Some tokens that are read at once. A span (unit, begin, end) says that the vector of a unit
-    (a word, or a text) is the mean of these tokens.
-    """
+    """Tokens that are read at once. A span (unit, begin, end) says that the vector of a unit (a
+    word or a text) is the mean of these tokens."""
 
     ids: list[int]
     segments: list[int]
     spans: list[tuple[int, int, int]]
-    inner: tuple[int, int]  # the tokens that are no marks: begin, end
-    item: int = 0  # the sentence or text it comes from
-    whole: bool = True  # is it all of it?
+    inner: tuple[int, int]  # begin and end of the tokens without the special tokens around them
+    item: int = 0  # the index of its sentence or text
+    whole: bool = True  # whether it holds the whole sentence or text
 
 
 class StateReader(Embedder):
-    """One model; `pooling` first takes a word's first piece, and of a text the token that speaks
-    for it (the first of BERT and Longformer, else the last).
-    """
+    """Reads with one model. With `pooling` "first", a word is represented by its first piece, and a
+    text by its summary token (the first token of BERT and Longformer, else the last)."""
 
     def __init__(
         self, loaded: Checkpoint, pooling: str = "mean", length: int | None = None
     ) -> None:
         if loaded.tokenizer is None:
-            raise InputError(f"{loaded.path or 'this model'} has no tokenizer, so it reads no text")
+            raise InputError(
+                f"{loaded.path or 'this model'} has no tokenizer, so it cannot read text; put "
+                "tokenizer.json into its directory"
+            )
         if pooling not in POOLING:
             raise UnknownName("pooling", pooling, POOLING)
         context = getattr(loaded.config, "context", None)
         super().__init__(loaded, -1, length or context or LENGTH)
         self.pooling = pooling
-        self.long = 0  # sentences that are read in windows
+        self.long = 0  # number of sentences that are read in windows
         if not self.layers:
             self.layers = [part for part in self.model.modules() if isinstance(part, nn.LSTM)]
 
     @property
     def depth(self) -> int:
-        """How many layers there are above layer 0."""
+        """Returns the number of layers above layer 0."""
         return len(self.layers)
 
     # -- rows
 
     @property
     def around(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """The marks before and after a text: (id, segment)."""
+        """Returns the special tokens before and after a text as (id, segment)."""
         if self.frame is None:
             return [], [(self.model.config.eos_id, 0)] if self.pair else []
         layout = self.frame.single
@@ -73,18 +74,21 @@ class StateReader(Embedder):
         return before, after
 
     def words(self, sentences: Sequence[Sequence[str]]) -> list[TokenRow]:
-        """Units are the words of all sentences in their order. A sentence that is too long is read
-        in windows, each word where its context is fullest; `long` counts how many are.
-        """
+        """Returns rows whose units are the words of all sentences, in order. A sentence that is too
+        long is read in windows, and each word is taken from the window with the most context around
+        it; `long` counts these sentences."""
         before, after = self.around
         room = self.length - len(before) - len(after)
         if room < 1:
-            raise ConfigError(f"a length of {self.length} has no room for words beside the marks")
+            raise ConfigError(
+                f"a sequence length of {self.length} has no room for words besides the special "
+                "tokens; give a larger one"
+            )
         marks = [token for token, _ in before], [token for token, _ in after]
         edges = [segment for _, segment in before], [segment for _, segment in after]
         blank = self.special.end if self.special.unknown is None else self.special.unknown
         rows: list[TokenRow] = []
-        whole = self.pooling == "mean"  # all pieces of a word make its vector, or the first
+        whole = self.pooling == "mean"  # use all pieces of a word, not only the first
         unit = self.long = 0
         for item, cut in enumerate(pieces(sentences, self.tokenizer.ready, blank)):
             windows = divide(cut, None, marks, room, room // 4)
@@ -101,7 +105,8 @@ class StateReader(Embedder):
         return rows
 
     def texts(self, texts: Sequence[str]) -> list[TokenRow]:
-        """A unit a text; what is too long loses its end, and `cut` counts how many did."""
+        """Returns rows whose units are the texts. A text that is too long loses its end; `cut`
+        counts these texts."""
         before, after = self.around
         rows = []
         for item, framed in enumerate(self.encode(list(texts))):
@@ -118,7 +123,7 @@ class StateReader(Embedder):
 
     @property
     def notes(self) -> list[str]:
-        """What a user should know about long texts."""
+        """Returns notes for the user about long texts."""
         notes = []
         if self.long:
             notes.append(f"{self.long:,} sentences of more than {self.length:,} tokens are read in "
@@ -130,7 +135,8 @@ class StateReader(Embedder):
     # -- states
 
     def inputs(self, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor, dict[str, Any]]:
-        """Tokens [B, T], which are no padding [B, T], and what else the model is told."""
+        """Returns the tokens [B, T], the attention mask [B, T], and the other arguments of the
+        model."""
         left = self.frame is not None and self.frame.left
         tokens, attention_mask = self.table([row.ids for row in rows], self.special.pad or 0, left)
         more: dict[str, Any] = {}
@@ -140,13 +146,13 @@ class StateReader(Embedder):
         return tokens, attention_mask, more
 
     def shifts(self, rows: Sequence[TokenRow]) -> list[int]:
-        """The column of each row's first token: not 0 where padding stands before it."""
+        """Returns the column of each row's first token. It is not 0 if padding stands before it."""
         widest = max(len(row.ids) for row in rows)
         left = self.frame is not None and self.frame.left
         return [widest - len(row.ids) if left else 0 for row in rows]
 
     def every(self, rows: Sequence[TokenRow]) -> list[Tensor]:
-        """The states [B, T, width] of layers 0 … depth."""
+        """Returns the hidden states [B, T, width] of layers 0 … depth."""
         tokens, attention_mask, more = self.inputs(rows)
         states: list[Tensor] = []
         hooks = [

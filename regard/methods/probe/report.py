@@ -1,4 +1,4 @@
-"""From cells to figures: means and deviations over seeds, selectivity, a table, a picture."""
+"""Summarizes cells: means and deviations over seeds, selectivity, a table, a picture."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ TITLES = {
 }
 SHARES = {name: f"share of attention on the {name} token" for name in STATISTICS[2:5]}
 SHARES |= {"self": "share of attention on the row itself", "separator": "share on marks"}
-ASIDE = ("heads", "shares", "gamma", "selectivity", "majority", "epochs")  # not in the table
+ASIDE = ("heads", "shares", "gamma", "selectivity", "majority", "epochs")  # left out of the table
 INKS = {"trained": 1, "untrained": 2, "control": 3}
-LEVEL = 8  # the ink of what is the same in all layers
+LEVEL = 8  # the ink of baselines, which are the same in all layers
 
 
 def spread(values: Sequence[float]) -> Figures:
-    """Mean and standard deviation (None of a single value), and the values."""
+    """Returns the mean, the standard deviation (None for a single value), and the values."""
     deviation = statistics.stdev(values) if len(values) > 1 else None
     return {"mean": statistics.fmean(values), "sd": deviation, "values": list(values)}
 
@@ -42,7 +42,7 @@ def spread(values: Sequence[float]) -> Figures:
 def summary(
     cells: Mapping[Key, Figures], question: Any, plan: Any, layers: Sequence[int], facts: Figures
 ) -> Figures:
-    """All that probe.json says."""
+    """Returns the content of probe.json."""
     sources = ["trained", *["untrained"] * plan.untrained]
     rows = []
     for layer in layers:
@@ -78,7 +78,8 @@ def summary(
 
 
 def averaged(figures: Sequence[Figures]) -> Figures:
-    """Of each figure mean and deviation; of heads the records of the first."""
+    """Returns the mean and the deviation of each figure. For heads, it returns the records of the
+    first seed."""
     means: Figures = {}
     for name in figures[0] if figures else ():
         values = [each[name] for each in figures]
@@ -99,7 +100,7 @@ def picture_of(result: Figures) -> str:
 
 
 def panels(result: Figures) -> Iterator[Panel]:
-    """A panel for each figure that was measured."""
+    """Yields one panel for each metric that was measured."""
     rows = [row for row in result["layers"] if row["layer"] != "mix"]
     layers = [float(row["layer"]) for row in rows]
     shown = dict(TITLES) | {("heads", name): title for name, title in SHARES.items()}
@@ -120,7 +121,8 @@ def panels(result: Figures) -> Iterator[Panel]:
 
 
 def curve(rows: Sequence[Figures], source: str, what: str, name: str, title: str) -> CurveLine:
-    """Means with a deviation to either side; of heads the band goes from the least to the most."""
+    """Returns a curve of the means with a band of one deviation to either side. For heads, the band
+    goes from the smallest to the largest value."""
     points, band = [], []
     for row in rows:
         figures = row[source][what]
@@ -136,7 +138,7 @@ def curve(rows: Sequence[Figures], source: str, what: str, name: str, title: str
 
 
 def head_maps(result: Figures) -> dict[str, str]:
-    """A picture for each statistic: layers down, heads across."""
+    """Returns a heat map for each statistic: one row for each layer, one column for each head."""
     rows = [row["trained"]["heads"]["heads"] for row in result["layers"]]
     most = max(map(len, rows))
     names = [f"layer {row['layer']}" for row in result["layers"]]
@@ -152,7 +154,8 @@ def head_maps(result: Figures) -> dict[str, str]:
 
 
 def in_lines(result: Figures) -> Iterator[str]:
-    """For people: a line a layer, what is compared side by side."""
+    """Yields the lines of a table for people: one line for each layer, compared values side by
+    side."""
     units = ", ".join(f"{count:,} {part}" for part, count in result["units"].items())
     yield f"{result['task']} · {result['family']}, {result['depth']} layers · {units}"
     columns = list(columns_of(result))
@@ -178,7 +181,7 @@ def in_lines(result: Figures) -> Iterator[str]:
 
 
 def columns_of(result: Figures) -> Iterator[tuple[str, str, str, str]]:
-    """Title, source, what, figure."""
+    """Yields the columns of the table as (title, source, what, figure)."""
     sources = [s for s in ("trained", "untrained") if result["layers"] and s in result["layers"][0]]
     first = result["layers"][0]["trained"] if result["layers"] else {}
     several = len([what for what in first if what not in result["control"].values()]) > 1

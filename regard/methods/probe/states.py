@@ -1,8 +1,9 @@
-"""Frozen states of a model's layers, computed once and kept where probes read them.
+"""Frozen hidden states of a model's layers, computed once and stored where probes read them.
 
-A cache is a directory named by a digest of the weights, the tokens and the layers: states.npy
-[layers, units, width] in 32 bits, and states.json. It is mapped, not read, so that neither making
-nor using it needs more memory than a batch; it stands there whole or not at all.
+A cache is a directory named by a digest of the weights, the tokens and the layers. It holds
+states.npy [layers, units, width] in float32 and states.json. It is memory-mapped, so that neither
+writing nor using it needs more memory than a batch. The directory is either complete or does not
+exist.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from regard.tasks.inference import by_tokens
 from regard.training.train_module import evaluating
 
 FORMAT = 1
-TOKENS = 2048  # of a batch, padding included: all layers of it are held at once
-SPARE = 2**28  # bytes that a disk keeps free
+TOKENS = 2048  # tokens of a batch, with padding; the states of all its layers are in memory at once
+SPARE = 2**28  # bytes to leave free on the disk
 
-Tell = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+Tell = Callable[[str, int, int], None]  # (activity, amount done, total)
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Says nothing."""
+    """Reports nothing: the default `tell`."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +53,19 @@ class States:
         return int(self.table.shape[2])
 
     def gather(self, layers: Sequence[int], rows: np.ndarray) -> Tensor:
-        """[layers, *rows, width], copied."""
+        """Returns a copy of these rows, [layers, *rows, width]."""
         places = [self.layers.index(layer) for layer in layers]
         return torch.from_numpy(np.stack([self.table[place][rows] for place in places]))
 
 
 def chosen_layers(layers: Sequence[int], depth: int) -> list[int]:
-    """Layers 0 … depth, or those asked for; those below 0 count from the last."""
+    """Returns the requested layers, or all layers 0 … depth. Negative numbers count from the last
+    layer."""
     chosen = sorted({layer if layer >= 0 else depth + 1 + layer for layer in layers})
     if any(not 0 <= layer <= depth for layer in chosen):
         raise ConfigError(
-            f"layers {', '.join(map(str, layers))} are asked for; this model has 0 (its "
-            f"embeddings) to {depth}"
+            f"--layers {','.join(map(str, layers))} is out of range; this model has the layers 0 "
+            f"(its embeddings) to {depth}"
         )
     return chosen or list(range(depth + 1))
 
@@ -76,7 +78,8 @@ def states_of(
     cache: Path | None = None,
     tell: Tell = silent,
 ) -> States:
-    """The states of all units, from the cache if it has them; without a cache they are held."""
+    """Returns the states of all units, from the cache if it has them. Without a cache they are held
+    in memory."""
     layers = list(layers)
     shape = (len(layers), units, int(reader.model.config.width))
     if cache is None:
@@ -96,7 +99,7 @@ def fill(
     layers: Sequence[int],
     tell: Tell,
 ) -> None:
-    """Reads all rows, in batches of similar length."""
+    """Reads all rows in batches of similar length and fills the table."""
     sizes = np.array([len(row.ids) for row in rows], np.int64)
     done = 0
     with evaluating(reader.model):
@@ -117,7 +120,8 @@ def fill(
 
 
 def means(hidden: Tensor, spans: np.ndarray) -> Tensor:
-    """The means over tokens begin … end of rows of a batch: spans (row, begin, end, …)."""
+    """Returns the means over tokens begin … end of rows of a batch, for spans (row, begin,
+    end, …)."""
     number, begin, end = (torch.from_numpy(spans[:, i]).to(hidden.device) for i in range(3))
     total = hidden[number, begin]
     for step in range(1, int((end - begin).max())):
@@ -130,9 +134,9 @@ def means(hidden: Tensor, spans: np.ndarray) -> Tensor:
 
 
 def digest(reader: StateReader, rows: Sequence[TokenRow], layers: Sequence[int]) -> str:
-    """Of everything the states depend on."""
+    """Returns a digest of everything that the states depend on."""
     total = hashlib.blake2b(digest_size=16)
-    model = reader.model  # whose parts may differ in more than their weights
+    model = reader.model  # the states also depend on more than its weights
     facts = [FORMAT, model.family.name, repr(model.config), model.extensions, *layers]
     total.update(json.dumps(facts).encode())
     add_weights(total, model)
@@ -142,7 +146,7 @@ def digest(reader: StateReader, rows: Sequence[TokenRow], layers: Sequence[int])
 
 
 def add_weights(digest: Any, model: Any) -> None:
-    """The names and the bytes of all weights enter a digest."""
+    """Adds the names and the bytes of all weights to a digest."""
     for name, value in model.state_dict().items():
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
@@ -156,7 +160,7 @@ def write(
     layers: Sequence[int],
     tell: Tell,
 ) -> None:
-    """Beside its place first; the directory then moves there in one step."""
+    """Writes the cache into a temporary directory, which is then renamed in one step."""
     with hidden_beside(place) as part:
         room, size = shutil.disk_usage(part).free, 4 * int(np.prod(shape))
         if size + SPARE > room:
@@ -173,7 +177,7 @@ def write(
         (part / "states.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
         try:
             part.rename(place)
-        except OSError:  # another process was quicker
+        except OSError:  # another process may have written it first
             if not (place / "states.json").is_file():
                 raise
 
@@ -190,19 +194,18 @@ def opened(file: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def forget(states: States) -> None:
-    """Deletes the cache that some states are mapped from; the map itself stays good until it is
-    let go.
-    """
+    """Deletes the cache that these states are mapped from. The map itself stays valid until it is
+    released."""
     file = getattr(states.table, "filename", None)
     if file is not None:
         shutil.rmtree(Path(os.fspath(file)).parent, ignore_errors=True)
 
 
-# -- the model that has learned nothing
+# -- the untrained model
 
 
 def untrained(loaded: Checkpoint, seed: int) -> Checkpoint:
-    """A model of the same shape with the weights that its paper begins with."""
+    """Returns a model of the same shape with the initial weights of its paper."""
     model = loaded.model
     with torch.random.fork_rng(devices=[]):
         seed_torch(seed, "untrained")

@@ -1,8 +1,9 @@
-"""Structural probes (Hewitt and Manning 2019): is a tree of syntax in the geometry of the states?
+"""Structural probes (Hewitt and Manning 2019): do the hidden states encode a syntax tree in their
+geometry?
 
-‖B(hᵢ - hⱼ)‖² should be the distance of two words in their tree, ‖B hᵢ‖² the depth of a word: the
-squared norms are fitted. Beside them a bilinear probe, (L hᵢ)·(R hⱼ), says of which word each word
-depends; that one has a control task.
+‖B(hᵢ - hⱼ)‖² is fitted to the distance of two words in their tree, and ‖B hᵢ‖² to the depth of a
+word; the squared norms are fitted. In addition, a bilinear probe (L hᵢ)·(R hⱼ) predicts the word
+that each word depends on. Only this probe has a control task.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from regard.methods.probe.states import States
 from regard.methods.probe.tree_scores import depth_scores, distance_scores
 from regard.methods.probe.trees import DependencyTree
 
-START = 0.05  # B begins uniform within this
+START = 0.05  # B starts uniform in ± this value
 PACE = ProbeSchedule(factor=0.1, batch=20, epochs=40)
 WHAT = ("distance", "depth", "head")
 
@@ -33,9 +34,8 @@ WHAT = ("distance", "depth", "head")
 
 
 def squared_distances(x: Tensor) -> Tensor:
-    """[…, n, k] -> ‖xᵢ - xⱼ‖² [..., n, n]: symmetric, 0 on the diagonal, never below 0. Made of
-    products, so that no [n, n, k] is ever held.
-    """
+    """Returns ‖xᵢ - xⱼ‖², […, n, k] -> [..., n, n]: symmetric, 0 on the diagonal, never below 0. It
+    is computed from products, so that no [n, n, k] tensor is in memory."""
     products = x @ x.transpose(-1, -2)
     products = (products + products.transpose(-1, -2)) / 2
     own = products.diagonal(dim1=-2, dim2=-1)
@@ -43,20 +43,20 @@ def squared_distances(x: Tensor) -> Tensor:
 
 
 def squared_norms(x: Tensor) -> Tensor:
-    """[…, n, k] -> ‖xᵢ‖² […, n]."""
+    """Returns ‖xᵢ‖², […, n, k] -> […, n]."""
     return x.square().sum(-1)
 
 
 def distance_loss(predicted: Tensor, gold: Tensor, sizes: Tensor) -> Tensor:
-    """predicted […, B, n, n], gold [B, n, n] (-1: not asked), sizes [B]: of each sentence
-    Σ|predicted - gold| / n², summed over the sentences.
-    """
+    """Returns Σ|predicted - gold| / n² of each sentence, summed over the sentences, for predicted
+    […, B, n, n], gold [B, n, n] (-1: no label) and sizes [B]."""
     wrong = ((predicted - gold).abs() * (gold >= 0)).sum((-1, -2))
     return (wrong / sizes.square()).sum(-1)
 
 
 def depth_loss(predicted: Tensor, gold: Tensor, sizes: Tensor) -> Tensor:
-    """predicted […, B, n], gold [B, n] (-1: not asked): Σ|predicted - gold| / n."""
+    """Returns Σ|predicted - gold| / n, summed over the sentences, for predicted […, B, n] and gold
+    [B, n] (-1: no label)."""
     wrong = ((predicted - gold).abs() * (gold >= 0)).sum(-1)
     return (wrong / sizes).sum(-1)
 
@@ -65,7 +65,7 @@ def depth_loss(predicted: Tensor, gold: Tensor, sizes: Tensor) -> Tensor:
 
 
 class StructuralProjection(nn.Module):
-    """B, transposed [width, rank]; the head probe has two of them."""
+    """The matrix B, transposed to [width, rank]. The head probe has two of them."""
 
     def __init__(self, width: int, rank: int, seed: int, sides: int = 1) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class StructuralProjection(nn.Module):
 
 @dataclass(frozen=True)
 class Trees:
-    """Trees with the units of their words, in three parts."""
+    """Dependency trees in three parts, with the units of their words."""
 
     trees: list[DependencyTree]
     train: np.ndarray
@@ -89,7 +89,8 @@ class Trees:
 
 
 class StructureProbeObjective:
-    """One of WHAT for all layers; `control` replaces the heads by those of word types."""
+    """The objective of one of WHAT for all layers. With `control`, the heads are replaced by those
+    of the control task."""
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class StructureProbeObjective:
         self.gold = [self.gold_of(tree, seed, control) for tree in trees.trees]
 
     def gold_of(self, tree: DependencyTree, seed: int, control: bool) -> np.ndarray:
-        """Distances, depths, or the places of heads; -1: not asked."""
+        """Returns distances, depths, or the positions of heads; -1 stands for no label."""
         if self.what == "distance":
             return tree.distances
         if self.what == "depth":
@@ -121,7 +122,8 @@ class StructureProbeObjective:
         return np.where(tree.counted, heads, -1)
 
     def batch(self, active: Sequence[int], items: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """States [L, B, n, width] (0 behind the end), gold (-1 there), sizes [B]."""
+        """Returns the states [L, B, n, width] (0 after the end), gold (-1 after the end), and sizes
+        [B]."""
         sizes = np.array([len(self.trees.trees[item].words) for item in items.tolist()])
         widest = int(sizes.max())
         place = np.arange(widest)[None].repeat(len(items), 0)
@@ -135,7 +137,7 @@ class StructureProbeObjective:
         return x, torch.from_numpy(gold), torch.from_numpy(sizes)
 
     def predicted(self, active: Sequence[int], x: Tensor, sizes: Tensor) -> Tensor:
-        """[L, B, n, n], of depths [L, B, n]."""
+        """Returns the predictions [L, B, n, n], for depths [L, B, n]."""
         chosen: list[Any] = [self.modules[place] for place in active]
         matrices = torch.stack([module.matrices for module in chosen])  # [L, sides, width, rank]
         flat = x.flatten(1, 2)
@@ -168,7 +170,7 @@ class StructureProbeObjective:
 
     @torch.no_grad()
     def measure(self, place: int) -> dict[str, Any]:
-        """The figures of one layer on what tests."""
+        """Returns the test metrics of one layer."""
         answers: list[np.ndarray] = []
         for start in range(0, len(self.trees.test), 20):
             items = self.trees.test[start : start + 20]
@@ -201,7 +203,8 @@ def fit_structure(
     tell: Epoch = lambda epoch, left: None,
     control: bool = False,
 ) -> None:
-    """Trains one probe a layer, and says what each scores as soon as it is done."""
+    """Trains one probe for each layer. Calls `keep` with the metrics of each as soon as it is
+    finished."""
     course = StructureProbeObjective(what, states, trees, layers, rank, seed, control)
 
     def done(place: int, epochs: int) -> None:

@@ -1,4 +1,4 @@
-"""What a probe is asked: words, texts or pairs of texts with labels, divided into three parts."""
+"""The tasks of probes: words, texts or pairs of texts with labels, divided into three parts."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from regard.tasks import task as task_named
 from regard.tasks.corpus import divide
 
 PARTS = ("train", "dev", "test")
-HELD_OUT = 0.2  # of one file: half of it validates, half tests
+HELD_OUT = 0.2  # the share of one file for validation and test, half for each
 WORDS, TEXTS = "tag", "classify"  # the tasks whose files a probe reads
 UD = (".conllu", ".conll-u")
-SAME = "measured on the data of --valid, which also told when to stop; --test gives others"
+SAME = "measured on the data of --valid, which also told when to stop; give --test for others"
 
 
 @dataclass(frozen=True)
 class ProbeItem:
-    """Words with a label each (None: not asked), or one text or two with one label."""
+    """Words with one label each (None: no label), or one text or two texts with one label."""
 
     texts: tuple[str, ...]
     labels: tuple[str | None, ...]
@@ -46,21 +46,21 @@ class ProbeItem:
 
 @dataclass
 class ProbeTask:
-    """`shape` says what an item is: words, texts or pairs."""
+    """A task with its three parts. `shape` says what an item is: words, texts or pairs."""
 
     name: str
     shape: str
     parts: dict[str, list[ProbeItem]]  # train, dev, test
     notes: list[str] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
-    tested: str = "test"  # on what scores are measured
+    tested: str = "test"  # the part that the metrics are measured on
 
     @property
     def items(self) -> list[ProbeItem]:
         return [item for part in PARTS for item in self.parts[part]]
 
     def rows(self, reader: StateReader) -> tuple[list[TokenRow], int]:
-        """What the model reads, and how many vectors come of it."""
+        """Returns the rows that the model reads, and how many vectors they give."""
         if self.shape == "words":
             sentences = [item.texts for item in self.items]
             return reader.words(sentences), sum(map(len, sentences))
@@ -68,7 +68,7 @@ class ProbeTask:
         return reader.texts(texts), len(texts)
 
     def labels(self) -> ProbeLabels:
-        """Codes of everything that is asked."""
+        """Returns the class codes of all units that have a label."""
         codes = {label: code for code, label in enumerate(self.classes)}
         items = self.items
         table = [[IGNORED if x is None else codes[x] for x in item.labels] for item in items]
@@ -88,7 +88,7 @@ class ProbeTask:
         )  # fmt: skip
 
     def control(self, seed: int) -> ProbeLabels:
-        """The same units with labels that only their word types decide."""
+        """Returns the same units with labels that depend only on their word types."""
         labels = self.labels()
         words = [word for item in self.items for word, label in
                  zip(item.texts, item.labels, strict=True) if label is not None]  # fmt: skip
@@ -111,7 +111,7 @@ class ProbeTask:
 
 @dataclass(frozen=True)
 class ProbeFileOptions:
-    """How files are read, as the options of commands say it."""
+    """How to read labeled files, as the options of the command line say it."""
 
     fields: Mapping[str, str] = field(default_factory=dict)
     form: str | None = None
@@ -127,7 +127,7 @@ def task_of_files(
     reading: ProbeFileOptions | None = None,
     limit: int = LIMIT,
 ) -> ProbeTask:
-    """A task from labeled files; the limit is of what learns."""
+    """Builds a task from labeled files. The limit applies to the training part."""
     notes: list[str] = []
     how = reading or ProbeFileOptions()
     rows, tested = in_parts(
@@ -136,51 +136,50 @@ def task_of_files(
     parts = {part: [item_of(e) for e in rows.get(part, [])] for part in PARTS}
     few = thinned(parts["train"], limit)
     seen = {label for item in few for label in item.known}
-    for item in parts["train"]:  # a limit makes no label unseen
+    for item in parts["train"]:  # the limit must not remove the last example of a label
         if not seen.issuperset(item.known):
             seen.update(item.known)
             few.append(item)
     parts["train"] = few
     shapes = {shape_of(e) for own in rows.values() for e in own}
     if len(shapes) != 1:
-        raise InputError(f"{data} and what validates or tests hold examples of different kinds: "
-                         f"{', '.join(sorted(shapes))}")  # fmt: skip
-    return settled(ProbeTask(Path(data).name, shapes.pop(), parts, notes, tested=tested))
+        raise InputError(f"{data}, --valid and --test hold examples of different kinds "
+                         f"({', '.join(sorted(shapes))}); give files of one kind")  # fmt: skip
+    return with_classes(ProbeTask(Path(data).name, shapes.pop(), parts, notes, tested=tested))
 
 
 def in_parts(
     data: str,
     valid: str | None,
     test: str | None,
-    read: Callable[[str, str], list[Any]],  # (file, part)
+    read: Callable[[str, str], list[Any]],  # (file, part) -> rows
     notes: list[str],
     example_of: Callable[[Any], Any] = lambda row: row,
 ) -> tuple[dict[str, list[Any]], str]:
-    """The rows to learn from, to validate with and to test, and which part tests. Without a file
-    to validate with, a fifth of the data is held out, half of it for that and half to test; with
-    one, it also tests, unless another does.
-    """
+    """Returns the rows of the parts, and which part is tested. Without a validation file, a fifth
+    of the data is held out: half of it validates and half tests. With a validation file, it also
+    tests, unless there is a test file."""
     if test and not valid:
-        raise InputError(f"--test {test} is there without --valid; a probe also needs data that "
-                         "tell it when to stop")  # fmt: skip
+        raise InputError(f"--test {test} is given without --valid; a probe also needs data that "
+                         "decide when to stop: give --valid")  # fmt: skip
     files = zip(PARTS, (data, valid, test), strict=True)
     rows = {part: read(name, part) for part, name in files if name}
     if not valid:
-        return divided(rows["train"], data, example_of), "test"
+        return split_rows(rows["train"], data, example_of), "test"
     if not test:
         notes.append(SAME)
     return rows, "test" if test else "dev"
 
 
 def thinned(rows: Sequence[Any], count: int) -> list[Any]:
-    """At most so many, from everywhere."""
+    """Returns at most `count` rows, evenly spaced."""
     if not count or len(rows) <= count:
         return list(rows)
     return [rows[i * len(rows) // count] for i in range(count)]
 
 
 def examples(name: str, reading: ProbeFileOptions, notes: list[str], part: str) -> list[Any]:
-    """Tagged or classified examples, whichever the file holds."""
+    """Reads tagged or classified examples, whichever the file holds."""
     problems = Problems()
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     if reading.form is None and any(suffix in UD for suffix in suffixes):
@@ -198,14 +197,17 @@ def examples(name: str, reading: ProbeFileOptions, notes: list[str], part: str) 
     for example in rows:
         label = example.tags if isinstance(example, TaggedExample) else example.label
         if label is None:
-            raise InputError(f"{example.place}: there is no label; a probe learns from labels")
+            raise InputError(
+                f"{example.place}: there is no label; a probe needs one for each example"
+            )
     if part == "train":
-        several({label for e in rows for label in item_of(e).known}, Path(name).name)
+        check_several({label for e in rows for label in item_of(e).known}, Path(name).name)
     return rows
 
 
 def tagged(name: str, reading: ProbeFileOptions) -> bool:
-    """Does a file hold words with tags? Columns do; of records their first says it."""
+    """Returns whether a file holds words with tags. A file of columns does; for a file of records,
+    the first record decides."""
     task = task_named(WORDS)
     if reading.fields.keys() & {*task.needed, *task.answers}:
         return True
@@ -231,10 +233,11 @@ def item_of(example: Any) -> ProbeItem:
     return ProbeItem(texts, (str(example.label),))
 
 
-def divided(
+def split_rows(
     rows: Sequence[Any], name: str, example_of: Callable[[Any], Any]
 ) -> dict[str, list[Any]]:
-    """Three parts of one file. What holds a label that training would not see learns."""
+    """Divides the rows of one file into three parts. A row with a label that training would not see
+    goes to training."""
 
     def known(row: Any) -> list[str]:
         return item_of(example_of(row)).known
@@ -248,7 +251,7 @@ def divided(
     if len(rest) < 2:
         raise InputError(
             f"{name} has {len(rows)} examples, of which {len(rest)} can be held out; a probe "
-            "needs data that tell it when to stop and others to test it: give more, or --valid"
+            "needs data for early stopping and other data to test it: give more, or --valid"
         )
     tests = divide([example_of(row) for row in rest], 0.5, 0, 0)
     return {
@@ -261,21 +264,22 @@ def divided(
 # -- refusals
 
 
-def several(labels: Collection[str], name: str) -> None:
+def check_several(labels: Collection[str], name: str) -> None:
     if len(labels) == 1:
         (only,) = labels
         raise InputError(f"{name}: every label to learn from is {only!r}; a probe needs at least 2 "
                          "classes")  # fmt: skip
 
 
-def settled(task: ProbeTask) -> ProbeTask:
-    """With its classes, which are those of training; refuses what no probe can learn or show."""
+def with_classes(task: ProbeTask) -> ProbeTask:
+    """Returns the task with its classes, which are those of the training part. Raises InputError if
+    no probe can learn or test it."""
     counts = task.counts
     for part in ("train", "dev", task.tested):
         if not counts[part]:
             what = {"train": "to learn from", "dev": "to validate with"}.get(part, "to test with")
-            raise InputError(f"{task.name}: there is nothing {what}; give more data or other files")
-    several(counts["train"], task.name)
+            raise InputError(f"{task.name}: there is no data {what}; give more data or other files")
+    check_several(counts["train"], task.name)
     task.classes = sorted(counts["train"])
     for part in ("dev", task.tested):
         unseen = [label for label in counts[part] if label not in counts["train"]]
@@ -283,6 +287,6 @@ def settled(task: ProbeTask) -> ProbeTask:
             raise InputError(
                 f"{task.name}: the label {unseen[0]!r} of the {part} data does not occur in the "
                 f"training data, which has {len(task.classes)} ({', '.join(task.classes[:8])}"
-                f"{', …' if len(task.classes) > 8 else ''})"
+                f"{', …' if len(task.classes) > 8 else ''}); add training examples of it"
             )
     return task

@@ -1,8 +1,8 @@
-"""How well predicted distances and depths fit gold trees.
+"""Scores predicted distances and depths against gold trees.
 
-As in john-hewitt/structural-probes: edges of a minimum spanning tree without punctuation (UUAS);
-Spearman's correlation of each word's distances, averaged within each length of sentence, then over
-the lengths 5 to 50; the word of least depth against the root.
+As in john-hewitt/structural-probes: the edges of a minimum spanning tree without punctuation
+(UUAS); Spearman's correlation of each word's distances, averaged first within each sentence length
+and then over the lengths 5 to 50; the word with the smallest depth against the root.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ LENGTHS = range(5, 51)  # words of a sentence
 
 
 def spanning_tree(distances: np.ndarray) -> set[tuple[int, int]]:
-    """The edges (smaller place first) of a minimum spanning tree. All distances are raised by one
-    before: to scipy a 0 is no edge, and every spanning tree has as many edges.
-    """
+    """Returns the edges (smaller position first) of a minimum spanning tree. All distances are
+    raised by one first, because scipy reads a 0 as no edge; this changes no tree, as every spanning
+    tree has the same number of edges."""
     graph = needed("scipy.sparse.csgraph", "trees are measured", "tasks")
     tree = graph.minimum_spanning_tree(np.triu(np.asarray(distances, np.float64) + 1.0, 1))
     rows, columns = tree.nonzero()
@@ -30,7 +30,7 @@ def spanning_tree(distances: np.ndarray) -> set[tuple[int, int]]:
 
 
 def gold_edges(tree: DependencyTree) -> set[tuple[int, int]]:
-    """Undirected, between words that are no punctuation."""
+    """Returns the undirected edges between words that are not punctuation."""
     counted = tree.counted
     return {
         (min(word, head), max(word, head))
@@ -46,7 +46,8 @@ def predicted_edges(tree: DependencyTree, distances: np.ndarray) -> set[tuple[in
 
 
 def correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Spearman's of each row of a with that of b; NaN where one of them is constant."""
+    """Returns Spearman's correlation of each row of a with the same row of b; NaN if one of them is
+    constant."""
     stats = needed("scipy.stats", "trees are measured", "tasks")
     ranks = [stats.rankdata(x, axis=1) for x in (a, b)]
     x, y = (rank - rank.mean(1, keepdims=True) for rank in ranks)
@@ -56,7 +57,7 @@ def correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def over_lengths(values: Mapping[int, Sequence[float]]) -> float | None:
-    """The mean of the means of each length; None where no sentence has one of these lengths."""
+    """Returns the mean of the means of each length; None if no sentence has one of the lengths."""
     means = []
     for length in LENGTHS:
         known = [value for value in values.get(length, ()) if np.isfinite(value)]
@@ -96,13 +97,14 @@ def depth_scores(
 
 
 def chain_scores(trees: Sequence[DependencyTree]) -> dict[str, float | None]:
-    """The baseline that every word hangs on its neighbor: distances along the sentence."""
+    """Scores the baseline in which every word is attached to its neighbor: distances along the
+    sentence."""
     places = [np.arange(len(tree.words)) for tree in trees]
     return distance_scores(trees, [np.abs(p[:, None] - p[None]) for p in places])
 
 
 def always(name: str, counts: Sequence[Counter[int]], shift: int = 0) -> dict[str, float]:
-    """The share of what is tested that has the most frequent value of what learns."""
+    """Returns the share of the test part that has the most frequent value of the training part."""
     learned, tested = counts
     if not learned or not tested:
         return {}
@@ -113,10 +115,9 @@ def always(name: str, counts: Sequence[Counter[int]], shift: int = 0) -> dict[st
 def baselines(
     learned: Sequence[DependencyTree], tested: Sequence[DependencyTree]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """What each figure reaches without a look at the states: every word hangs on its neighbor,
-    has its head as far away as most are in what learns, and the root stands where it stands most
-    often there. Depths that are all the same have no correlation.
-    """
+    """Returns what each metric reaches without the hidden states: every word is attached to its
+    neighbor, or has its head at the distance that is most frequent in training, and the root stands
+    at the position where it stands most often in training. Constant depths have no correlation."""
     offsets, roots = [], []
     for trees in (learned, tested):
         heads = Heads()

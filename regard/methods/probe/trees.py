@@ -1,8 +1,8 @@
 """Dependency trees of CoNLL-U files: words, heads, relations, and distances along the edges.
 
-Ten columns between tabs, as Universal Dependencies writes them. Lines of word ranges (1-2) and of
-words that are not written (1.1) are no words here. A sentence with a wrong line is named and left
-out, and the file refused unless that is asked for.
+Each line has ten columns separated by tabs, as in Universal Dependencies. Lines of word ranges
+(1-2) and of empty nodes (1.1) are not words. A sentence with a wrong line is reported and left out;
+the file is rejected unless --skip allows this kind of problem.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from regard.data.files import TextFile
 from regard.data.problems import NOWHERE, FileLine, Problems
 
 COLUMNS = 10
-PUNCTUATION = ("PUNCT", "punct")  # its part of speech, its relation
+PUNCTUATION = ("PUNCT", "punct")  # the part of speech and the relation of punctuation
 FIELDS = ("upos", "xpos", "relation")
 
 
 @dataclass(frozen=True)
 class DependencyTree:
     words: tuple[str, ...]
-    heads: tuple[int, ...]  # places in the sentence, from 0; -1 of the root
+    heads: tuple[int, ...]  # positions in the sentence, from 0; -1 for the root
     relations: tuple[str, ...]
     upos: tuple[str, ...]
     xpos: tuple[str, ...]
@@ -38,7 +38,7 @@ class DependencyTree:
 
     @cached_property
     def counted(self) -> np.ndarray:
-        """Which words are no punctuation."""
+        """Returns which words are not punctuation."""
         pairs = zip(self.upos, self.relations, strict=True)
         return np.array(
             [upos != PUNCTUATION[0] and kind != PUNCTUATION[1] for upos, kind in pairs], np.bool_
@@ -46,12 +46,12 @@ class DependencyTree:
 
     @cached_property
     def depths(self) -> np.ndarray:
-        """Edges up to the root."""
+        """Returns the number of edges from each word to the root."""
         return self.distances[self.root]
 
     @cached_property
     def distances(self) -> np.ndarray:
-        """[n, n]: edges between words."""
+        """Returns the number of edges between words, [n, n]."""
         count = len(self.words)
         table = np.zeros((count, count), np.int64)
         seen: list[int] = []
@@ -67,12 +67,12 @@ class DependencyTree:
 
 
 def from_the_root(heads: tuple[int, ...]) -> list[int]:
-    """All words, each after its head; fewer if some hang together in a circle."""
+    """Returns all words, each after its head; fewer words if some heads form a cycle."""
     below: dict[int, list[int]] = {}
     for word, head in enumerate(heads):
         below.setdefault(head, []).append(word)
     order = list(below.get(-1, ()))
-    for word in order:  # grows on the way
+    for word in order:  # the list grows during the loop
         order += below.get(word, ())
     return order
 
@@ -80,7 +80,8 @@ def from_the_root(heads: tuple[int, ...]) -> list[int]:
 def read_trees(
     file: str | Path, skip: Collection[str] = (), problems: Problems | None = None
 ) -> list[DependencyTree]:
-    """All trees of a file; wrong lines are refused together, or their sentences left out."""
+    """Reads all trees of a file. All wrong lines are reported in one error, or their sentences are
+    left out."""
     path = Path(file)
     if not path.is_file():
         raise InputError(f"{path} does not exist; give a CoNLL-U file")
@@ -106,7 +107,7 @@ def stream(path: Path, problems: Problems) -> Iterator[DependencyTree | None]:
 
 
 def tree_of(lines: list[tuple[int, str]], name: str, problems: Problems) -> DependencyTree | None:
-    """None, and every wrong line said, if there is one."""
+    """Parses one sentence. If a line is wrong, reports every wrong line and returns None."""
     rows: list[tuple[int, list[str]]] = []
     wrong: list[tuple[int, str, str]] = []
     for number, line in lines:
@@ -114,19 +115,21 @@ def tree_of(lines: list[tuple[int, str]], name: str, problems: Problems) -> Depe
         if len(cells) != COLUMNS:
             wrong.append((number, "ragged-line", f"{len(cells)} columns between tabs, not 10"))
         elif cells[0].replace("-", "").replace(".", "").isdecimal() and not cells[0].isdecimal():
-            continue  # a range, or a word that is not written
+            continue  # a word range, or an empty node
         else:
             rows.append((number, cells))
     count = len(rows)
     for place, (number, cells) in enumerate(rows, 1):
         if wrong:
-            break  # numbers do not fit any more
+            break  # after a wrong line the word numbers no longer fit
         if cells[0] != str(place):
             wrong.append((number, "malformed-record", f"the id is {cells[0]!r}, not {place}"))
         elif not cells[1]:
             wrong.append((number, "empty-text", "the word is empty"))
         elif not cells[6].isdecimal() or int(cells[6]) > count or cells[6] == cells[0]:
-            trouble = f"the head is {cells[6]!r}; expected is another word, 0 to {count}"
+            trouble = (
+                f"the head is {cells[6]!r}; it must be the number of another word, 0 to {count}"
+            )
             wrong.append((number, "malformed-record", trouble))
     heads = () if wrong else tuple(int(cells[6]) - 1 for _, cells in rows)
     if not wrong and rows:
@@ -134,7 +137,7 @@ def tree_of(lines: list[tuple[int, str]], name: str, problems: Problems) -> Depe
         if roots != 1:
             wrong.append((rows[0][0], "contradiction", f"the sentence has {roots} roots, not 1"))
         elif len(from_the_root(heads)) != count:
-            wrong.append((rows[0][0], "contradiction", "heads of the sentence form a circle"))
+            wrong.append((rows[0][0], "contradiction", "the heads of the sentence form a circle"))
     for number, kind, trouble in wrong:
         problems.add(FileLine(name, number), kind, f"{trouble}; the sentence is left out")
     if wrong or not rows:

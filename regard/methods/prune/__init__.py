@@ -1,1 +1,1 @@
-"""A model without its least important parts."""
+"""Pruning: removes the least important parts of a model."""

@@ -1,8 +1,8 @@
-"""How much the loss depends on each head and each unit (Michel et al. 2019, 4.1).
+"""How much the loss depends on each head and each feed-forward unit (Michel et al. 2019, 4.1).
 
-    I = E_x |∂L(x) / ∂ξ|,    gates ξ = 1 on what a head gives, or a unit of a network
+    I = E_x |∂L(x) / ∂ξ|,    with gates ξ = 1 on the output of a head or of a feed-forward unit
 
-Every text of a batch has gates of its own, so that one pass backward gives each text's gradient.
+Every text of a batch has its own gates, so that one backward pass gives the gradient for each text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from regard.models.state import State
 from regard.objectives.base import Batch, Objective
 from regard.training.train_module import moved
 
-# What a part of this name is multiplied by, [B, heads] or [B, units], given what it computed.
+# (name of the part, its output) -> the gate that the output is multiplied by, [B, heads or units].
 Gate = Callable[[str, Tensor], Tensor]
 Run = Callable[[], Tensor]  # the loss of a batch
 
@@ -39,15 +39,15 @@ class Importance(NamedTuple):
 
 @contextmanager
 def gated(model: nn.Module, heads: Gate, units: Gate) -> Iterator[None]:
-    """Inside the `with` every head and every unit of a network goes through a gate."""
+    """Sends every head and every feed-forward unit through a gate inside the `with` block."""
     parts = [(name, part) for name, attentions in sites(model).items() for part in attentions]
     kernels = [part.kernel for _, part in parts]
     hooks = []
     try:
         for name, part in parts:
-            part.kernel = behind(name, part.kernel, heads)
+            part.kernel = gated_kernel(name, part.kernel, heads)
         for name, network in networks_of(model).items():
-            hook = partial(before, name, units)
+            hook = partial(gate_inputs, name, units)
             hooks.append(network.narrow.register_forward_pre_hook(hook))
         yield
     finally:
@@ -57,7 +57,7 @@ def gated(model: nn.Module, heads: Gate, units: Gate) -> Iterator[None]:
             handle.remove()
 
 
-def behind(name: str, inner: Kernel, gate: Gate) -> Kernel:
+def gated_kernel(name: str, inner: Kernel, gate: Gate) -> Kernel:
     def kernel(pattern: Pattern, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         y = inner(pattern, q, k, v, how)  # [B, H, Q, D]
         return y * gate(name, y)[..., None, None]
@@ -65,13 +65,15 @@ def behind(name: str, inner: Kernel, gate: Gate) -> Kernel:
     return kernel
 
 
-def before(name: str, gate: Gate, module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
-    """In front of the second layer, on the activations [B, T, units]."""
+def gate_inputs(name: str, gate: Gate, module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    """Multiplies the activations [B, T, units] in front of the second linear layer with the
+    gate."""
     return inputs[0] * gate(name, inputs[0])[:, None]
 
 
 def importances(model: nn.Module, runs: Iterable[Run]) -> Importance:
-    """The mean over all texts, at rest: without dropout, and nothing of the model changes."""
+    """Returns the mean importance over all texts. The model is in evaluation mode (no dropout), and
+    nothing of it changes."""
     gates: dict[tuple[bool, str], list[Tensor]] = {}
     sums: dict[tuple[bool, str], Tensor] = {}
 
@@ -89,12 +91,12 @@ def importances(model: nn.Module, runs: Iterable[Run]) -> Importance:
             flat = [gate for own in gates.values() for gate in own]
             gradients = iter(torch.autograd.grad(loss, flat, materialize_grads=True))
             for key, own in gates.items():
-                slopes = torch.stack([next(gradients) for _ in own]).sum(0)  # of a text's own gate
+                slopes = torch.stack([next(gradients) for _ in own]).sum(0)  # by text
                 value = slopes.double().abs().sum(0).cpu()
                 sums[key] = sums[key] + value if key in sums else value
             texts += flat[0].size(0)
     if not texts:
-        raise InputError("there are no texts to see from what matters")
+        raise InputError("the data holds no text to measure importance on; give other --data")
     heads, units = (
         {name: value / texts for (of_heads, name), value in sums.items() if of_heads is wanted}
         for wanted in (True, False)
@@ -104,7 +106,8 @@ def importances(model: nn.Module, runs: Iterable[Run]) -> Importance:
 
 @contextmanager
 def at_rest(model: nn.Module) -> Iterator[None]:
-    """In evaluation, with gradients for gates alone; afterwards as before."""
+    """Puts the model into evaluation mode without gradients for its parameters (only the gates get
+    gradients), and restores both afterwards."""
     training = model.training
     learning = [(p, p.requires_grad) for p in model.parameters()]
     model.eval().requires_grad_(False)
@@ -117,7 +120,8 @@ def at_rest(model: nn.Module) -> Iterator[None]:
 
 
 def normalized(scores: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Each layer's by its L2 norm, so that layers can be compared (Molchanov et al. 2017)."""
+    """Divides the scores of each layer by their L2 norm, so that layers can be compared (Molchanov
+    et al. 2017)."""
     return {name: v / v.norm().clamp_min(1e-30) for name, v in scores.items()}
 
 
@@ -132,23 +136,26 @@ def losses(
     limit: int | None,
     testing: dict[str, Any],
 ) -> Iterator[Iterator[Run]]:
-    """The losses of the model's own task on labeled data, or of reading a text.
+    """Yields functions that compute the losses of batches: of the model's own task on labeled data,
+    or of language modeling on a text.
 
-    At most so many samples (0: all); data are read as a test would read them.
+    At most `samples` samples are used (0: all). The data are read as `regard evaluate` reads them.
     """
     from regard.evaluation.language_modeling import corpus_for, limited, objective_for
     from regard.evaluation.test import Plan, examples_asked
 
     plan = Plan(limit=limit or 0, **testing)
     if examples_asked(loaded, data, plan):
-        yield labeled(loaded, data, plan, samples)
+        yield labeled_losses(loaded, data, plan, samples)
         return
     with corpus_for(loaded, data, plan) as corpus:
         objective = objective_for(loaded, limited(corpus, limit or 0), plan)
-        yield read(loaded.model, objective, samples)
+        yield text_losses(loaded.model, objective, samples)
 
 
-def labeled(loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int) -> Iterator[Run]:
+def labeled_losses(
+    loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int
+) -> Iterator[Run]:
     from regard.evaluation.predict import Predictor
     from regard.evaluation.predictors import predictor_for
     from regard.evaluation.test import examples_of
@@ -158,7 +165,7 @@ def labeled(loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int) ->
     examples, _ = examples_of(data, predictor, plan)
     examples = examples[:samples] if samples else examples
     if not isinstance(predictor, Predictor):
-        yield from written(loaded.model, predictor, examples)
+        yield from generation_losses(loaded.model, predictor, examples)
         return
     objective: Any = predictor.encode(examples)
     model = objective.opened(loaded.model, loaded.path)
@@ -166,25 +173,25 @@ def labeled(loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int) ->
     like = next(model.parameters())
     for places in by_tokens(objective.rows.sizes):
         batch = objective.collate([objective.sample(0, place) for place in places])
-        yield partial(total, objective, model, moved(batch, like.device, like.dtype), None)
+        yield partial(weighted_loss, objective, model, moved(batch, like.device, like.dtype), None)
 
 
-def written(model: Any, predictor: Any, examples: Sequence[Any]) -> Iterator[Run]:
-    """Of a model that writes its answers: the surprisal of the right ones."""
+def generation_losses(model: Any, predictor: Any, examples: Sequence[Any]) -> Iterator[Run]:
+    """Yields, for a model that writes its answers as text, the surprisal of the correct answers."""
     from regard.tasks.inference import by_tokens
 
     scribe, context = predictor.scribe, getattr(model.config, "context", None)
     sources, _ = scribe.sources(examples, predictor.room)
     right = [scribe.task.target(example) for example in examples]
     pairs = list(zip(sources, scribe.closed(right), strict=True))
-    if context is not None:  # rows of both, without the last target
+    if context is not None:  # a row is source and target, without the last target token
         pairs = [(source, target[: context + 1 - len(source)]) for source, target in pairs]
     for places in by_tokens(np.array([len(source) + len(target) for source, target in pairs])):
         yield partial(surprise, model, [pairs[place] for place in places])
 
 
 def surprise(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> Tensor:
-    """The summed surprisal of targets behind their sources."""
+    """Returns the summed surprisal of the targets, each given its source."""
     from regard.decoding.decode_state import right_padded
     from regard.objectives.reading import read_on
 
@@ -207,7 +214,7 @@ def surprise(model: Any, pairs: Sequence[tuple[list[int], list[int]]]) -> Tensor
     return y
 
 
-def read(model: Any, objective: Objective, samples: int) -> Iterator[Run]:
+def text_losses(model: Any, objective: Objective, samples: int) -> Iterator[Run]:
     from regard.training.parallel import ProcessGroup
     from regard.training.train_module import steps
 
@@ -215,10 +222,10 @@ def read(model: Any, objective: Objective, samples: int) -> Iterator[Run]:
     for first, places, _ in steps(objective, ProcessGroup(), samples):
         state = objective.begin(model, len(places)) if first else state
         batch = objective.collate([objective.get(place) for place in places])
-        yield partial(total, objective, model, moved(batch, like.device, like.dtype), state)
+        yield partial(weighted_loss, objective, model, moved(batch, like.device, like.dtype), state)
 
 
-def total(objective: Objective, model: Any, batch: Batch, state: State | None) -> Tensor:
+def weighted_loss(objective: Objective, model: Any, batch: Batch, state: State | None) -> Tensor:
     sums = objective.loss(model, batch, state).sums
     weighted = [objective.weights.get(name, 1.0) * value for name, value in sums.items()]
     return torch.stack([value.reshape(()) for value in weighted]).sum()

@@ -1,12 +1,12 @@
-"""A model without its least important parts, and what became of its size, speed and score.
+"""Prunes the least important parts of a model and reports its size, its speed and its score.
 
-Heads and units of the networks are really removed; single weights become zeros, which a dense
-product computes as slowly as any number.
+Heads and feed-forward units are really removed. Single weights become zeros, which a dense matrix
+product computes as slowly as any other number.
 
 DIR/
   config.json, model.safetensors, …  the model, opened like any other
   prune.json                         the report
-  heads.svg                          how important each head was, where that was measured
+  heads.svg                          the importance of each head, if it was measured
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ from regard.training.optimizer import matrices_of
 REPORT, PICTURE = "prune.json", "heads.svg"
 ZEROS = (
     "the zeros of --weights are stored and multiplied like any other number: the model is neither "
-    "smaller nor faster, and training on fills them again, unless with optimizer.keep_sparsity=true"
+    "smaller nor faster, and further training changes them unless optimizer.keep_sparsity=true"
 )
 
 Scores = dict[str, Tensor]  # by attention or network: one number for each head or unit
 
 
 def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) -> dict[str, Any]:
-    """Writes what is left of the model of `run` to `out`; gives the report."""
+    """Writes the pruned model of `run` to `out` and returns the report."""
     check_out(out)
     before, after = load(run), load(run)
     check(run, after.model, plan)
-    count = before.model.parameter_count()  # a tagger is asked with its CRF, which is kept apart
-    heads, units = scored(before, plan, watch)
+    # Counted here because `importance_scores` adds a tagger's CRF, which is saved apart.
+    count = before.model.parameter_count()
+    heads, units = importance_scores(before, plan, watch)
     removed = chosen_heads(after.model, heads, plan)
     staying = chosen_units(units, plan.hidden) if plan.hidden else {}
     remove(after.model, removed, staying)
@@ -61,25 +62,30 @@ def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) 
         "importance": {name: values.tolist() for name, values in heads.items()},
     }  # fmt: skip
     if plan.data and (plan.heads or (plan.hidden and plan.method == "gradient")):
-        report["notes"].append("what matters was chosen by the data that the score is of")
-    files = {REPORT: ""} | ({PICTURE: picture(before.model, heads)} if heads else {})
+        report["notes"].append("importance and score were measured on the same data")
+    files = {REPORT: ""} | ({PICTURE: importance_map(before.model, heads)} if heads else {})
     speed = bool(plan.heads or plan.listed or plan.hidden)  # zeros change no speed
     return write_measured(run, before, after, out, plan, report, files, watch, speed=speed)
 
 
 def check(run: str, model: nn.Module, plan: Plan) -> None:
-    """Refuses what cannot be before anything is measured."""
+    """Raises ConfigError for a plan that this model cannot follow, before anything is measured."""
     extensions: Any = model.extensions
     if "int8" in extensions:
         raise ConfigError(
-            f"{run} is in small numbers, of which nothing can be cut; prune the model it was made "
-            "from, then quantize it"
+            f"{run} is quantized, and a quantized model cannot be pruned; prune the model that it "
+            "was made from, then quantize it"
         )
     kind = type(model).__name__
     if (plan.heads or plan.listed) and not sites(model):
-        raise ConfigError(f"{run} is a {kind}, which has no attention, so it has no heads")
+        raise ConfigError(
+            f"{run} is a {kind}, which has no attention heads to prune; leave "
+            "--heads and --head-list out"
+        )
     if plan.hidden and not networks_of(model):
-        raise ConfigError(f"{run} is a {kind}, which has no networks whose units could go")
+        raise ConfigError(
+            f"{run} is a {kind}, which has no feed-forward networks to prune; leave --ffn-units out"
+        )
     if plan.heads:
         heads_to_go(model, plan.heads)
     for name, network in networks_of(model).items() if plan.hidden else ():
@@ -87,12 +93,13 @@ def check(run: str, model: nn.Module, plan: Plan) -> None:
     listed_heads(model, plan.listed)
 
 
-def scored(loaded: Checkpoint, plan: Plan, watch: Watch) -> tuple[Scores, Scores]:
-    """How important each head is, and each unit of a network, as far as that is asked for."""
+def importance_scores(loaded: Checkpoint, plan: Plan, watch: Watch) -> tuple[Scores, Scores]:
+    """Returns the importance of each head and of each feed-forward unit, as far as the plan needs
+    them."""
     units = magnitudes(loaded.model) if plan.hidden and plan.method == "magnitude" else {}
     if not plan.heads and (not plan.hidden or units):
         return {}, units
-    watch("measuring what matters")
+    watch("measuring importance")
     with losses(loaded, plan.data, plan.samples, plan.limit, plan.testing) as runs:
         measured = importances(loaded.model, runs)
     heads = normalized(measured.heads) if plan.normal else measured.heads
@@ -100,7 +107,8 @@ def scored(loaded: Checkpoint, plan: Plan, watch: Watch) -> tuple[Scores, Scores
 
 
 def magnitudes(model: nn.Module) -> Scores:
-    """A unit's weights on the way in, times those on the way out."""
+    """Returns, for each unit, the norm of its input weights times the norm of its output
+    weights."""
     products = {}
     for name, network in networks_of(model).items():
         into = network.wide.weight.detach().double().norm(dim=1)
@@ -114,14 +122,15 @@ def magnitudes(model: nn.Module) -> Scores:
 
 
 def chosen_heads(model: nn.Module, scores: Scores, plan: Plan) -> dict[str, list[int]]:
-    """The numbers of the heads that go, by attention."""
+    """Returns the numbers of the heads to remove, by the name of their attention."""
     if plan.listed:
         return listed_heads(model, plan.listed)
     return least_heads(model, scores, plan.heads) if plan.heads else {}
 
 
 def least_heads(model: nn.Module, scores: Scores, share: float) -> dict[str, list[int]]:
-    """The least important of the whole model, but of every attention one stays."""
+    """Chooses the least important heads of the whole model; every attention keeps at least one
+    head."""
     goal = heads_to_go(model, share)
     numbers = {name: remaining(parts[0]) for name, parts in sites(model).items()}
     ranked = sorted(
@@ -145,22 +154,25 @@ def heads_to_go(model: nn.Module, share: float) -> int:
     projections = [parts[0].project for parts in sites(model).values()]
     if any(project.kv_heads != project.heads for project in projections):
         raise ConfigError(
-            "heads of this model share their keys and values in groups, which stay or go whole; "
-            "name the heads of whole groups with --head-list"
+            "heads of this model share keys and values in groups, and only whole groups can be "
+            "removed; name the heads of whole groups with --head-list"
         )
     if not goal:
-        raise ConfigError(f"a share of {share:g} of {total} heads is none; give a larger one")
+        raise ConfigError(
+            f"--heads {share:g} of {total} heads is less than one head; give a larger share"
+        )
     if goal > total - layers:
         most = (total - layers) / total
         raise ConfigError(
-            f"{goal} of {total} heads in {layers} layers cannot go: some layer would lose every "
-            + (f"head; give at most {most:.2f}" if most else "head, since each has one alone")
+            f"{goal} of {total} heads in {layers} layers cannot be removed: some layer would lose "
+            + (f"every head; give at most {most:.2f}" if most else "its only head; prune no heads")
         )
     return goal
 
 
 def listed_heads(model: nn.Module, listed: Sequence[str]) -> dict[str, list[int]]:
-    """From words such as "blocks.0:1,3": heads as the model was made with them, from 0 on."""
+    """Parses entries such as "blocks.0:1,3". Heads have the numbers of the unpruned model, from
+    0."""
     attentions, removed = sites(model), dict[str, list[int]]()
     for entry in (part for text in listed for part in text.split(";")):
         place, colon, numbers = entry.strip().partition(":")
@@ -171,12 +183,12 @@ def listed_heads(model: nn.Module, listed: Sequence[str]) -> dict[str, list[int]
         if not names:
             raise UnknownName("layer", place, attentions, "(of this model)")
         if len(names) > 1:
-            raise InputError(f"{place!r} are several layers; name one of {', '.join(names)}")
+            raise InputError(f"{place!r} names several layers; name one of {', '.join(names)}")
         name = names[0]
         there, gone = remaining(attentions[name][0]), removed.setdefault(name, [])
         for head in map(int, heads):
             if head not in there:
-                raise InputError(f"{name} has the heads {there}; {head} is none of them")
+                raise InputError(f"{name} has the heads {there}, and {head} is not one of them")
             gone += [head] if head not in gone else []
         if len(gone) == len(there):
             raise ConfigError(f"every head of {name} would be removed; leave at least one")
@@ -184,7 +196,7 @@ def listed_heads(model: nn.Module, listed: Sequence[str]) -> dict[str, list[int]
 
 
 def chosen_units(scores: Scores, share: float) -> dict[str, list[int]]:
-    """The units that stay, in their order, of every network as many."""
+    """Returns the units that stay, in their order; every network loses the same share."""
     staying = {}
     for name, values in scores.items():
         gone = units_to_go(name, values.numel(), share)
@@ -197,8 +209,8 @@ def units_to_go(name: str, units: int, share: float) -> int:
     gone = round(share * units)
     if not 0 < gone < units:
         raise ConfigError(
-            f"a share of {share:g} of the {units} units of {name} is {gone}; at least one must go, "
-            "and one stay"
+            f"--ffn-units {share:g} of the {units} units of {name} removes {gone}; at least one "
+            "unit must go and one must stay: give another share"
         )
     return gone
 
@@ -207,7 +219,7 @@ def units_to_go(name: str, units: int, share: float) -> int:
 
 
 def remove(model: Any, heads: dict[str, list[int]], units: dict[str, list[int]]) -> None:
-    """Cuts, in place; what was pruned before stays pruned."""
+    """Removes heads and units in place. What was pruned before stays pruned."""
     if not heads and not units:
         return
     before = model.extensions.pop("pruned", {"heads": {}, "hidden": {}})
@@ -224,7 +236,7 @@ def remove(model: Any, heads: dict[str, list[int]], units: dict[str, list[int]])
 
 @torch.no_grad()
 def to_front(network: FeedForward, staying: Sequence[int]) -> None:
-    """These units first: the network computes what it did."""
+    """Moves these units to the front; the network still computes the same function."""
     rest = sorted(set(range(network.wide.out_features)) - set(staying))
     order = torch.tensor([*staying, *rest], device=network.wide.weight.device)
     for layer in (network.wide, network.gate) if isinstance(network, Gated) else (network.wide,):
@@ -236,11 +248,14 @@ def to_front(network: FeedForward, staying: Sequence[int]) -> None:
 
 @torch.no_grad()
 def zero_smallest(model: nn.Module, share: float, scope: str) -> dict[str, Any]:
-    """The smallest weights of the layers' matrices become 0; equal ones together."""
+    """Sets the smallest weights of the layers' matrices to 0; weights of equal size are all set or
+    all left."""
     matrices = list(matrices_of(model))
     every = sum(matrix.numel() for matrix in matrices)
     if not round(share * every):
-        raise ConfigError(f"a share of {share:g} of {every:,} weights is none; give a larger one")
+        raise ConfigError(
+            f"--weights {share:g} of {every:,} weights is less than one weight; give a larger share"
+        )
     groups = [matrices] if scope == "global" else [[matrix] for matrix in matrices]
     for group in groups:
         sizes = torch.cat([matrix.abs().flatten() for matrix in group])
@@ -255,8 +270,9 @@ def zero_smallest(model: nn.Module, share: float, scope: str) -> dict[str, Any]:
 # -- the report
 
 
-def picture(model: nn.Module, scores: Scores) -> str:
-    """A row for each attention; a head that it does not have is empty."""
+def importance_map(model: nn.Module, scores: Scores) -> str:
+    """Draws a heat map with one row for each attention; the cell of a head that it does not have is
+    empty."""
     numbers = {name: remaining(parts[0]) for name, parts in sites(model).items()}
     columns = range(max(map(max, numbers.values())) + 1)
     rows = []

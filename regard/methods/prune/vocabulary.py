@@ -1,9 +1,9 @@
-"""A model with fewer words: of a small model the vocabulary is often half, and a task uses little
-of it.
+"""Makes the vocabulary of a model smaller. The embeddings are often half of a small model, and a
+task uses few of them.
 
-What stays is what the task's text uses, every single character (so that any word can still be
-spelled), and the first entries of the old vocabulary, which are the most frequent. A word that goes
-is read as the smaller pieces it is made of.
+These tokens stay: the ones that the task's text uses, every single character (so that any word can
+still be spelled), and the first entries of the old vocabulary, which are the most frequent. A word
+whose token is removed is read as the smaller pieces that it consists of.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from regard.formats import BESIDE, Checkpoint
 from regard.formats.directory import heads_in, save
 
 UNUSED = re.compile(r"\[unused\d+\]")
-WORDS = ("embeddings.tokens.weight", "output.weight", "output.bias")  # with a row for each word
+WORDS = ("embeddings.tokens.weight", "output.weight", "output.bias")  # with a row for each token
 BATCH = 1000  # texts
 
 
 def trim(loaded: Checkpoint, texts: Iterable[str], size: int, out: Path) -> dict[str, Any]:
-    """Writes the model with `size` words; gives how large it was and is."""
+    """Writes the model with a vocabulary of `size` tokens; returns the sizes before and after."""
     model, tokenizer = loaded.model, loaded.tokenizer
     if WORDS[0] not in model.state_dict() or model.extensions or tokenizer is None:
         raise ConfigError(
-            f"{loaded.path} is a {model.family.name}; the vocabulary of a plain bert with its "
-            "tokenizer can be made smaller"
+            f"{loaded.path} is a {model.family.name}; only a plain bert with its tokenizer can get "
+            "a smaller vocabulary"
         )
     fast = tokenizer.ready
     table = json.loads(fast.to_str())
     if table["model"].get("type") not in ("WordPiece", "WordLevel"):
         raise ConfigError(
-            f"the tokenizer of {loaded.path} is a {table['model'].get('type')}; only one of word "
-            "pieces can be made smaller"
+            f"the tokenizer of {loaded.path} is a {table['model'].get('type')}; only a WordPiece "
+            "or WordLevel tokenizer can be made smaller"
         )
-    ids = chosen(table, counted(fast, texts), min(size, model.config.vocab_size))
+    ids = ids_to_keep(table, token_counts(fast, texts), min(size, model.config.vocab_size))
     config = model.config
     shape = config.replace(vocab_size=len(ids), pad_id=ids.index(config.pad_id))
     smaller = type(model)(shape, heads_in(model))
@@ -62,8 +62,8 @@ def trim(loaded: Checkpoint, texts: Iterable[str], size: int, out: Path) -> dict
     return {"words": [config.vocab_size, len(ids)], "parameters": [before, after]}
 
 
-def counted(fast: Fast, texts: Iterable[str]) -> Counter[int]:
-    """How often each id occurs."""
+def token_counts(fast: Fast, texts: Iterable[str]) -> Counter[int]:
+    """Counts how often each id occurs in the texts."""
     counts: Counter[int] = Counter()
     source = iter(texts)
     while batch := list(islice(source, BATCH)):
@@ -72,18 +72,17 @@ def counted(fast: Fast, texts: Iterable[str]) -> Counter[int]:
     return counts
 
 
-def chosen(table: dict[str, Any], used: Counter[int], size: int) -> list[int]:
-    """The ids that stay, in their order: marks and characters, then what is used, then the first
-    others.
-    """
+def ids_to_keep(table: dict[str, Any], used: Counter[int], size: int) -> list[int]:
+    """Returns the ids that stay, in ascending order. Special tokens and single characters come
+    first, then the tokens that the texts use most, then the first of the other tokens."""
     words: dict[str, int] = table["model"]["vocab"]
     staying = {entry["id"] for entry in table["added_tokens"]}
     staying |= {words[name] for name in (table["model"].get("unk_token"),) if name in words}
     staying |= {i for word, i in words.items() if len(word.removeprefix("##")) == 1}
     if len(staying) > size:
         raise ConfigError(
-            f"{size:,} words are asked for, and the marks and characters alone are "
-            f"{len(staying):,}; choose more"
+            f"--vocab-size is {size:,}, and the special tokens and single characters alone are "
+            f"{len(staying):,}; give a larger number"
         )
     ranked = [i for i, _ in sorted(used.items(), key=lambda pair: (-pair[1], pair[0]))]
     ranked += [i for word, i in sorted(words.items(), key=lambda p: p[1]) if not UNUSED.match(word)]
@@ -95,7 +94,7 @@ def chosen(table: dict[str, Any], used: Counter[int], size: int) -> list[int]:
 
 
 def renumbered(tokenizer: Tokenizer, table: dict[str, Any], ids: list[int]) -> Tokenizer:
-    """The tokenizer with the ids that stay, counted anew from 0."""
+    """Returns the tokenizer with only the ids that stay, renumbered from 0."""
     place = {old: new for new, old in enumerate(ids)}
     table = json.loads(json.dumps(table))
     words = table["model"]["vocab"]

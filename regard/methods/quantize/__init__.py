@@ -1,1 +1,1 @@
-"""A model in small numbers."""
+"""Quantization: a model with weights of 8 or 16 bits."""

@@ -1,9 +1,10 @@
-"""Scales of 8 bits that suit what a layer reads.
+"""Calibration: fits the int8 scales of a layer to the inputs that it gets from a text.
 
-A weight that is far larger than its neighbors makes the scale of its whole row coarse. Where the
-text seldom calls on it, it is better cut: of some shares of a row's largest weight the one is taken
-that changes the layer's output least, Σ_j E[x_j²] (w_j - ŵ_j)², with the mean squares of what the
-layer reads in a text of the user. Rows are cut before they are rounded; nothing else changes.
+A weight that is far larger than its neighbors makes the scale of its whole row coarse. If the text
+seldom uses that weight, clipping it is better. For each row we try several shares of its largest
+weight as the clipping limit, and take the one that changes the layer's output least: it minimizes
+Σ_j E[x_j²] (w_j - ŵ_j)², where E[x_j²] is the mean square of the layer's input j in the user's
+text. Rows are clipped before they are rounded; nothing else changes.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from regard.core.errors import ConfigError, InputError
 from regard.formats.directory import Checkpoint
 
 SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)  # of a row's largest weight
-TEXTS, LETTERS = 128, 20_000  # that are read, and of each
-LENGTH = 512  # tokens
-NAMED = 5  # layers of a message
+TEXTS, LETTERS = 128, 20_000  # texts that are read, and characters of each
+LENGTH = 512  # tokens of a text
+NAMED = 5  # layers that an error message names
 
 
 class InputSquares(TorchFunctionMode):
-    """Adds up the squares of what is multiplied with certain matrices, or with parts of them."""
+    """Sums the squares of all inputs that are multiplied with certain weight matrices, or with
+    parts of them."""
 
     def __init__(self, layers: dict[str, nn.Linear]) -> None:
         super().__init__()
@@ -58,21 +60,22 @@ class InputSquares(TorchFunctionMode):
                 self.rows[name] += rows.size(0)
 
     def means(self) -> dict[str, Tensor]:
-        """E[x²] of each input of the layers that were called on."""
+        """Returns E[x²] for each input of the layers that were used."""
         return {name: total / self.rows[name] for name, total in self.squares.items()
                 if self.rows[name]}  # fmt: skip
 
 
 def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
-    """Cuts the rows of these layers in place; gives what it changes."""
+    """Clips the rows of these layers in place; returns a report with the relative error of the
+    outputs before and after."""
     from regard.methods.probe.reader import StateReader
     from regard.training.train_module import evaluating
 
-    distinct = apart(layers)
+    distinct = distinct_linears(layers)
     if not distinct:
         raise ConfigError(
-            f"nothing of this {type(loaded.model).__name__} can be fitted to a text: tables of "
-            "words alone become small; leave --calibrate out"
+            f"this {type(loaded.model).__name__} has no linear layer to calibrate: only its "
+            "embeddings are quantized; leave --calibrate out"
         )
     reader = StateReader(
         loaded, length=min(getattr(loaded.config, "context", None) or LENGTH, LENGTH)
@@ -84,12 +87,12 @@ def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) 
     means, total, plain, fitted = seen.means(), 0.0, 0.0, 0.0
     if not means:
         raise ConfigError(
-            f"a text that is only read passes none of {', '.join(sorted(distinct)[:NAMED])}, so "
-            "nothing can be fitted to it; leave --calibrate out"
+            f"reading a text uses none of the layers {', '.join(sorted(distinct)[:NAMED])}, so "
+            "they cannot be calibrated; leave --calibrate out"
         )
     for name, mean in means.items():
         weight = distinct[name].weight
-        rows, before, after = cut(weight.detach(), mean.to(weight.device))
+        rows, before, after = clip_rows(weight.detach(), mean.to(weight.device))
         total += float((weight.detach().double().square() @ mean).sum())
         plain, fitted = plain + before, fitted + after
         weight.data.copy_(rows)
@@ -100,10 +103,10 @@ def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) 
     }  # fmt: skip
 
 
-def apart(layers: dict[str, Any]) -> dict[str, nn.Linear]:
-    """The layers that multiply, each once, by the first of its names: one may stand in two places
-    (what comes out of a Longformer's two attentions), and a row is cut but once.
-    """
+def distinct_linears(layers: dict[str, Any]) -> dict[str, nn.Linear]:
+    """Returns the linear layers, each once, under the first of its names. One layer may stand in
+    two places (the output projection of a Longformer's two attentions), and its rows must be
+    clipped only once."""
     distinct: dict[int, tuple[str, nn.Linear]] = {}
     for name, layer in layers.items():
         if isinstance(layer, nn.Linear):
@@ -111,10 +114,9 @@ def apart(layers: dict[str, Any]) -> dict[str, nn.Linear]:
     return dict(distinct.values())
 
 
-def cut(weight: Tensor, mean: Tensor) -> tuple[Tensor, float, float]:
-    """The rows, each cut at the share that suits it, and the squared error of all rows without
-    and with that.
-    """
+def clip_rows(weight: Tensor, mean: Tensor) -> tuple[Tensor, float, float]:
+    """Returns the rows, each clipped at the share that suits it best, and the squared error of all
+    rows without and with clipping."""
     largest = weight.abs().amax(-1, keepdim=True)
     best = torch.full((weight.size(0),), torch.inf, dtype=torch.float64, device=weight.device)
     rows, plain = weight.clone(), 0.0
@@ -131,10 +133,11 @@ def cut(weight: Tensor, mean: Tensor) -> tuple[Tensor, float, float]:
 
 
 def texts_of(file: str) -> list[str]:
-    """The first lines that hold something."""
+    """Returns the first lines of a file that are not empty: at most 128, each of at most 20,000
+    characters."""
     path = Path(file)
     if not path.is_file():
-        raise InputError(f"{file} is no file; --calibrate reads a text, a line at a time")
+        raise InputError(f"{file} is no file; --calibrate needs a text file, with one text a line")
     texts: list[str] = []
     try:
         with path.open(encoding="utf-8") as lines:
@@ -144,5 +147,7 @@ def texts_of(file: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8 ({error.reason}); give a plain text") from None
     if not texts:
-        raise InputError(f"{file} holds no text; --calibrate needs some that the model will read")
+        raise InputError(
+            f"{file} holds no text; give --calibrate text like what the model will read"
+        )
     return texts

@@ -1,4 +1,4 @@
-"""A model in small numbers, and what became of its size, its speed and its score.
+"""Quantizes a model and reports its size, its speed and its score before and after.
 
 DIR/
   config.json, model.safetensors, …  the model, opened like any other
@@ -19,23 +19,23 @@ from regard.methods.smaller import Watch, check_out, write_measured
 from regard.models.extensions import extend
 
 REPORT = "quantize.json"
-LARGE = 4096  # numbers of a weight that is named if it stays
+LARGE = 4096  # the report names matrices of this many numbers that were not quantized
 SLOW = (
-    "bytes are multiplied as floats here, which is slower than a plain model: faster is a "
-    "processor with AVX512-VNNI, with g++ installed"
+    "this machine multiplies int8 numbers as floats, which is slower than a float model; a "
+    "processor with AVX512-VNNI and an installed g++ make int8 faster"
 )
 
 
 def quantize(
     run: str, out: Path, plan: Plan | None = None, *, watch: Watch = lambda what: None
 ) -> dict[str, Any]:
-    """Writes the model of `run` in small numbers to `out`; returns the report."""
+    """Writes the quantized model of `run` to `out` and returns the report."""
     plan = plan or Plan()
     check_out(out)
     before, after = load(run), load(run)
     if (small := after.model.extensions.get("int8")) is not None:
         raise ConfigError(
-            f"{run} is in small numbers already ({small['kind']}); quantize the model it was made "
+            f"{run} is quantized already ({small['kind']}); quantize the model that it was made "
             "from"
         )
     options: dict[str, Any] = {"kind": KINDS[plan.kind], "exclude": list(plan.exclude)}
@@ -50,7 +50,7 @@ def quantize(
         fitted = calibrate(after, layers, texts)
         calibration = {"calibration": {"data": plan.calibrate, **fitted}}
     extend(after.model, "int8", options)
-    stays = [  # the matrices that are no smaller than before
+    stays = [  # the matrices that were not quantized
         name
         for name, value in after.model.named_parameters()
         if value.dim() > 1 and value.numel() >= LARGE

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from regard.lab.compare.measures import BLOCKS, each
+from regard.lab.compare.measures import BLOCKS, by_blocks
 from regard.lab.compare.verdict import (
     BITS,
     FEWEST,
@@ -42,7 +42,7 @@ def by_document(facts, **models):
     """Adds the bits of every document, of 10 bytes each."""
     for model, bits in models.items():
         cell = facts["cells"][f"{model}-1"]
-        cell["bits_per_byte_each"] = each(np.array(bits), np.full(len(bits), 10.0))
+        cell["bits_per_byte_each"] = by_blocks(np.array(bits), np.full(len(bits), 10.0))
     return facts
 
 
@@ -73,10 +73,10 @@ def test_other_documents_are_compared_by_their_intervals():
 
 def test_many_examples_are_kept_in_blocks_of_neighbours():
     sums, sizes = np.arange(2.0 * BLOCKS + 7), np.ones(2 * BLOCKS + 7)
-    shared = each(sums, sizes)
+    shared = by_blocks(sums, sizes)
     assert len(shared["sums"]) == len(shared["sizes"]) == BLOCKS
     assert sum(shared["sums"]) == sums.sum() and sum(shared["sizes"]) == len(sums)
-    assert each(np.array([1.0, 0.0])) == {"sums": [1.0, 0.0], "sizes": [1.0, 1.0]}
+    assert by_blocks(np.array([1.0, 0.0])) == {"sums": [1.0, 0.0], "sizes": [1.0, 1.0]}
 
 
 def test_with_seeds_the_noise_between_them_decides():

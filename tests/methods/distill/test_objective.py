@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from regard.attention.recorder import record
 from regard.core.errors import ConfigError, FormatError
 from regard.methods.distill import losses as losses
-from regard.methods.distill.layers import listening
+from regard.methods.distill.layers import capture_layers
 from regard.methods.distill.objective import STYLES, Distill
 from regard.models.extensions import extend
 from regard.models.state import State
@@ -111,9 +111,9 @@ def test_the_layers_of_tinybert(corpora: dict[str, Any], tmp_path: Path) -> None
     assert set(loss.sums) == {"hidden", "attention", "embedding"}
     rows = float(batch["tokens"].numel())
     assert loss.counts == dict.fromkeys(loss.sums, rows)
-    with listening(student, attention=True) as mine, record(student) as seen:
+    with capture_layers(student, attention=True) as mine, record(student) as seen:
         student(batch["tokens"])
-    with listening(teacher, attention=True) as its:
+    with capture_layers(teacher, attention=True) as its:
         teacher(batch["tokens"])
     ours, theirs = mine[""], its[""]
     apart = sum(
@@ -135,7 +135,7 @@ def test_what_is_heard_has_a_gradient_and_changes_nothing() -> None:
     model = tiny("gpt")
     tokens = torch.randint(0, 30, (2, 6), generator=torch.Generator().manual_seed(1))
     plain = model(tokens)
-    with listening(model, attention=True) as heard:
+    with capture_layers(model, attention=True) as heard:
         again = model(tokens)
     assert torch.equal(plain, again)
     query = model.blocks[0].attention.layer.project.weight

@@ -22,7 +22,7 @@ from regard.data.examples import (
 )
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import save
-from regard.methods.finetune.adaptation import adapted, adapting, write_text
+from regard.methods.finetune.adaptation import adapt, adaptation_recipe, write_text
 from regard.methods.finetune.multi_stage import FinetuneOptions
 from regard.models import FAMILIES
 from regard.models.gpt import GPT, GPTConfig
@@ -90,7 +90,7 @@ def test_rate_and_schedule_belong_together(
     data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
     recipe = tuning.recipe(model, data)
     write_text(recipe, tmp_path, STAGES)
-    adapted = adapting(recipe, tmp_path, STAGES)
+    adapted = adaptation_recipe(recipe, tmp_path, STAGES)
     planned = adapted.schedule
     assert (planned.name, adapted.optimizer.lr) == (name, rate)
     rates = schedule(planned.name, lr=rate, warmup=planned.warmup, steps=100, width=16)
@@ -110,7 +110,7 @@ def test_a_transformer_learns_what_it_reads(tmp_path: Path) -> None:
     model = transformer(tmp_path / "model")
     data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
     recipe = tuning.recipe(model, data)
-    facts = adapted(recipe, tmp_path, FinetuneOptions(adapt="20 steps"), "silent")
+    facts = adapt(recipe, tmp_path, FinetuneOptions(adapt="20 steps"), "silent")
     lines = (tmp_path / "adapted" / "metrics.jsonl").read_text().splitlines()
     rates = [step["lr"] for step in map(json.loads, lines) if "lr" in step]
     assert facts["outcome"] == "done" and max(rates) == pytest.approx(1e-4)
@@ -126,7 +126,7 @@ def test_a_tokenizer_that_cannot_end_a_text(tmp_path: Path) -> None:
     data = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
     out = tmp_path / "run"
     with refuses(InputError, tmp_path / "model", "eos_token"):
-        adapted(tuning.recipe(tmp_path / "model", data), out, STAGES, "silent")
+        adapt(tuning.recipe(tmp_path / "model", data), out, STAGES, "silent")
     assert not out.exists()
 
 

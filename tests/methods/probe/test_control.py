@@ -6,7 +6,7 @@ import numpy as np
 
 from regard.core.seeding import keyed
 from regard.methods.probe.control import RULES, control_heads, control_labels, selectivity
-from regard.methods.probe.tasks import ProbeItem, ProbeTask, settled
+from regard.methods.probe.tasks import ProbeItem, ProbeTask, with_classes
 
 
 def test_a_type_has_one_label_in_all_parts_and_seeds_differ() -> None:
@@ -53,7 +53,7 @@ def test_heads_attach_to_self_first_or_last_by_type() -> None:
 
 def test_a_task_and_its_control_ask_about_the_same_words() -> None:
     items = [ProbeItem(("a", "b", "c"), ("x", None, "y")), ProbeItem(("b", "a"), ("y", "x"))]
-    task = settled(ProbeTask("t", "words", {"train": items, "dev": items, "test": items}))
+    task = with_classes(ProbeTask("t", "words", {"train": items, "dev": items, "test": items}))
     labels, control = task.labels(), task.control(1)
     assert labels.rows.tolist() == [0, 2, 3, 4, 5, 7, 8, 9, 10, 12, 13, 14]
     assert labels.codes.tolist()[:4] == [0, 1, 1, 0]

@@ -17,7 +17,7 @@ from regard.methods.probe.automatic import (
     NAMES,
     automatic,
     capital,
-    classed,
+    class_of_number,
     joined,
     number,
     position,
@@ -146,7 +146,7 @@ def test_labels_of_words() -> None:
     assert word_length(SENTENCE)[:5] == ("1-3", None, "1-3", "7-9", None)
     assert position(SENTENCE * 2)[:9] == ("1", "2", "3-4", "3-4", *["5-8"] * 4, "9-16")
     assert position(SENTENCE * 2)[16] == "17+"
-    assert [classed(n, 3, 6) for n in (1, 3, 4, 7)] == ["1-3", "1-3", "4-6", "7+"]
+    assert [class_of_number(n, 3, 6) for n in (1, 3, 4, 7)] == ["1-3", "1-3", "4-6", "7+"]
 
 
 def test_words_of_several_scripts() -> None:

@@ -364,7 +364,9 @@ def test_refusals(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     talk = str(small.data(tmp_path / "talk"))
     with refuses(InputError, talk, reviewer, "classify", "labeled"):
         prune(reviewer, tmp_path / "out", Plan(heads=0.5, data=[talk], repeats=0))
-    monkeypatch.setattr("regard.methods.prune.run.scored", lambda *args: pytest.fail("too late"))
+    monkeypatch.setattr(
+        "regard.methods.prune.run.importance_scores", lambda *args: pytest.fail("too late")
+    )
     cases: list[tuple[str, Plan, type[RegardError], list[str]]] = [
         (lstm, Plan(listed=["layers.0:1"]), ConfigError, [lstm, "LSTM", "heads"]),
         (lstm, Plan(hidden=0.5), ConfigError, [lstm, "LSTM", "units"]),

@@ -14,7 +14,7 @@ from regard.api import load
 from regard.attention.native.int8 import quantised
 from regard.cli.main import main
 from regard.core.errors import ConfigError, InputError
-from regard.methods.quantize.calibrate import TEXTS, InputSquares, cut, texts_of
+from regard.methods.quantize.calibrate import TEXTS, InputSquares, clip_rows, texts_of
 from regard.methods.quantize.run import Plan, quantize
 from tests.refusals import refuses
 from tests.tasks import tuning
@@ -42,7 +42,7 @@ def test_a_weight_that_nothing_calls_on_no_longer_makes_its_row_coarse() -> None
     torch.manual_seed(0)
     weight, x = torch.randn(8, 32), torch.randn(200, 32)
     weight[3, 5], x[:, 5] = 40.0, 0.0
-    clipped, before, after = cut(weight, x.double().square().mean(0))
+    clipped, before, after = clip_rows(weight, x.double().square().mean(0))
     assert clipped[3, 5] == 20.0 and torch.equal(clipped[3, :5], weight[3, :5])
     assert after < before / 2 and missed(weight, clipped, x) < missed(weight, weight, x) / 2
 
@@ -51,7 +51,7 @@ def test_a_weight_that_is_called_on_stays() -> None:
     torch.manual_seed(0)
     weight = torch.randn(8, 32)
     weight[3, 5] = 40.0
-    clipped, before, after = cut(weight, torch.ones(32))
+    clipped, before, after = clip_rows(weight, torch.ones(32))
     assert clipped[3, 5] == 40.0 and after <= before
 
 

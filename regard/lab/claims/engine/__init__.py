@@ -1,1 +1,1 @@
-"""What claims are made of, and what runs and judges them."""
+"""The parts of claims, and the code that runs and judges them."""

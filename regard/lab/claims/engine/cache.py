@@ -1,6 +1,5 @@
-"""What several claims use is made once, by whoever asks first; and a mark of the code that made it,
-so that nobody takes what other code has measured for their own.
-"""
+"""Builds things that several claims use once, in the process that needs them first; and digests the
+code that measures, so that results of other code are not reused."""
 
 from __future__ import annotations
 
@@ -11,20 +10,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-SHOWS = {"claim", "rules", "chart", "page", "parallel"}  # they do not measure
+SHOWS = {"claim", "rules", "chart", "page", "parallel"}  # modules that do not measure
 ENGINE = tuple(
     file for file in sorted(Path(__file__).parent.glob("*.py")) if file.stem not in SHOWS
 )
 
 
 def mark(*files: str | Path) -> str:
-    """Of the bytes of these files: a comment counts as well."""
+    """Returns a digest of the bytes of these files; a changed comment changes it, too."""
     code = b"".join(Path(file).read_bytes() for file in files)
     return hashlib.blake2b(code, digest_size=4).hexdigest()
 
 
 def once(out: Path, whole: str, make: Callable[[], Any]) -> Path:
-    """`out`, which is whole when it has the file `whole`; others who want it wait meanwhile."""
+    """Makes `out` if it is not complete, and returns it. It is complete when it has the file
+    `whole`. Other processes that need it wait meanwhile."""
     if not (out / whole).is_file():
         with alone(out):
             if not (out / whole).is_file():
@@ -34,7 +34,8 @@ def once(out: Path, whole: str, make: Callable[[], Any]) -> Path:
 
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
-    """One process at a time; where a file system has no locks, everybody."""
+    """Holds a lock, so that one process works at a time. On a file system without locks,
+    all may."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.with_name(f".{out.name}.lock").open("w") as file:
         with suppress(OSError):

@@ -1,13 +1,12 @@
-"""A claim as data: what is said and where, what varies, what is measured, and the rule by which it
-is judged, all of it written down before anything runs.
-"""
+"""A claim as data: its statement and source, what varies, what is measured, and the rule by which
+it is judged. All of it is written before anything runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from regard.core.bilingual import Bilingual as Bilingual  # for the claims: all from one place
+from regard.core.bilingual import Bilingual as Bilingual  # exported again for the claims
 from regard.lab.claims.engine.rules import Rule
 
 
@@ -15,7 +14,7 @@ class ClaimCell(NamedTuple):
     """One measurement: an arm of the experiment, a place on its axis, a seed."""
 
     arm: str
-    at: float  # where on the axis; 0 where there is none
+    at: float  # the place on the axis; 0 if there is no axis
     seed: int
 
     @property
@@ -24,9 +23,8 @@ class ClaimCell(NamedTuple):
 
 
 class ClaimExperiment:
-    """What is done in a cell. `figures` gives numbers by name; it is a pure function of the cell
-    and the budget, but for what is measured in seconds.
-    """
+    """The base of all experiments. `figures` returns numbers by name; except for measured seconds,
+    they depend only on the cell and the budget."""
 
     def figures(self, cell: ClaimCell, room: Any) -> dict[str, float]:
         raise NotImplementedError
@@ -34,7 +32,7 @@ class ClaimExperiment:
 
 @dataclass(frozen=True)
 class Axis:
-    """What the arms are followed along: sizes, lengths, numbers of examples."""
+    """The variable along which the arms are measured: sizes, lengths, numbers of examples."""
 
     name: Bilingual
     places: tuple[float, ...]
@@ -43,7 +41,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Chart:
-    """What the figure shows: one figure of every arm, along the axis or side by side."""
+    """A chart of one figure of every arm, along the axis or side by side."""
 
     figure: str
     title: Bilingual
@@ -62,13 +60,14 @@ class Claim:
     charts: tuple[Chart, ...]
     axis: Axis | None = None
     seeds: int = 3
-    minutes: float = 2.0  # what it takes, about, on two cores
-    timed: bool = False  # measures time, so nothing may run beside it
+    minutes: float = 2.0  # about how long it takes on two cores
+    timed: bool = False  # it measures time, so nothing else may run meanwhile
     printed: dict[str, str] = field(default_factory=dict)  # the source's own figures, by arm
     notes: tuple[Bilingual, ...] = ()
 
     def cells(self, seeds: int | None = None) -> list[ClaimCell]:
-        """All measurements, seed by seed, so that a run that is stopped has something of all."""
+        """Returns all measurements, seed by seed, so that an interrupted run has measured something
+        of every arm."""
         places = (0.0,) if self.axis is None else self.axis.places
         return [
             ClaimCell(arm, at, seed)

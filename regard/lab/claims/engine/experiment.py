@@ -1,8 +1,8 @@
 """Kinds of experiments: models that are trained, numbers that are computed, and trainings that
 serve several cells.
 
-Training goes through the one loop, by a recipe: an experiment only says which keys of the recipe
-its arms and its axis set, and which figures of a run it looks at.
+All training uses the one training loop with a recipe. An experiment only says which keys of the
+recipe its arms and its axis set, and which figures of a run it uses.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from regard.training.recipe import Recipe, Table
 Figures = dict[str, float]
 Found = Mapping[tuple[str, float], Figures]  # (arm, place) -> figures
 
-# What claims do not want to wait for.
+# Settings of all claims, which save time.
 QUIET: Table = {
-    "recipe": "paper",  # what a claim is about is what its paper trained with
+    "recipe": "paper",  # a claim is about what its paper trained with
     "engine": {"compile": "no"},
     "checkpoint": {"minutes": 1e9, "keep": 1},
 }
@@ -35,10 +35,10 @@ QUIET: Table = {
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where an experiment works, and how much it may do."""
+    """The directory of an experiment, and how much it may train."""
 
     place: Path  # for texts and runs; kept between cells
-    effort: float = 1.0  # times the usual number of steps
+    effort: float = 1.0  # multiplies the number of steps
 
     def steps(self, usual: int) -> int:
         return max(1, round(usual * self.effort))
@@ -46,7 +46,8 @@ class Workspace:
 
 @dataclass(frozen=True)
 class ComputedExperiment(ClaimExperiment):
-    """A function of (arm, place, seed): no training, or one too special for a recipe."""
+    """A function of (arm, place, seed): without training, or with one that is too special for a
+    recipe."""
 
     function: Callable[[str, float, int], Figures]
 
@@ -56,14 +57,15 @@ class ComputedExperiment(ClaimExperiment):
 
 @dataclass(frozen=True)
 class TrainedExperiment(ClaimExperiment):
-    """Runs by a recipe. `arms` say what each arm sets, `along` which key the axis sets.
+    """Training runs by a recipe. `arms` holds the settings of each arm, and `along` is the key that
+    the axis sets.
 
-    Figures are those of the final validation, under their own names, and `seconds`, `tokens`,
-    `parameters` and `loss` (the mean of the last tenth of the steps); `look` adds others, from the
+    The figures are those of the final validation, under their own names, and `seconds`, `tokens`,
+    `parameters` and `loss` (the mean of the last tenth of the steps). `look` adds others from the
     run's directory.
     """
 
-    text: Callable[[Path], Path]  # gives prepared data, made in a place if it is not there
+    text: Callable[[Path], Path]  # (directory) -> prepared data, made there if it is missing
     common: Table
     arms: Mapping[str, Table]
     along: str = ""  # a key such as "shape.heads"
@@ -84,7 +86,8 @@ class TrainedExperiment(ClaimExperiment):
 
     @contextmanager
     def trained(self, cell: ClaimCell, room: Workspace) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """The directory of a run, which is gone afterwards, and what the run says of itself."""
+        """Yields the directory of a run, which is deleted afterwards, and the content of its
+        run.json."""
         from regard.training.run import train
 
         with TemporaryDirectory(prefix="claim-", dir=room.place) as work:
@@ -100,10 +103,10 @@ class TrainedExperiment(ClaimExperiment):
 
 @dataclass(frozen=True)
 class FollowedExperiment(ClaimExperiment):
-    """What is learned once for all places of the axis, or `together` for all arms as well.
+    """One training for all places of the axis or, with `together`, also for all arms.
 
-    The function is called as (arm, seed, room), with the arm "" where all are one. What it found
-    waits beside the texts until its last cell has been asked for.
+    The function is called as (arm, seed, room), where the arm is "" if all arms share one training.
+    Its results are stored beside the texts until the last cell is read.
     """
 
     function: Callable[[str, int, Workspace], Found]
@@ -126,7 +129,8 @@ class FollowedExperiment(ClaimExperiment):
 
 
 def finished(facts: dict[str, Any]) -> dict[str, Any]:
-    """A run that was asked to stop ends in good order, with weights that are no result."""
+    """Raises KeyboardInterrupt for an interrupted run: it ends in good order, but its weights are
+    no result."""
     if facts["outcome"] == "interrupted":
         raise KeyboardInterrupt
     return facts
@@ -141,7 +145,7 @@ def last_loss(run: Path) -> float:
 
 
 def opened(run: Path) -> tuple[Any, Any]:
-    """The unseen text of a run, and what it has learned."""
+    """Returns the validation text of a run, and its model."""
     from regard.data.corpus import Corpus
     from regard.formats.directory import load
 
@@ -149,7 +153,7 @@ def opened(run: Path) -> tuple[Any, Any]:
 
 
 def seconds(work: Callable[[], Any], least: float = 0.2, rounds: int = 3) -> float:
-    """The shortest of several passes: what disturbs only ever adds."""
+    """Returns the shortest time of several passes, because disturbances only add time."""
     work()
     best, spent, count = float("inf"), 0.0, 0
     while spent < least or count < rounds:

@@ -1,8 +1,8 @@
-"""The third kind of experiment: a model that has read learns a task from labeled examples.
+"""The third kind of experiment: a pre-trained model learns a task from labeled examples.
 
-The start is trained once a seed and kept beside the texts, for all claims that begin with it. An
-experiment says which keys of a fine-tuning's recipe its arms set; scores are those of the last
-model on examples that it has not seen, and nothing is chosen by them.
+The pre-trained start is trained once for each seed and stored beside the texts, for all claims that
+use it. An experiment says which keys of a fine-tuning recipe its arms set. Scores are those of the
+last model on unseen examples; nothing is chosen by them.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from regard.lab.claims.engine.labeled_texts import Files, mood_text
 from regard.training import recipe as recipes
 from regard.training.recipe import Table
 
-NEVER = 2**31 - 1  # steps between validations: only at the end
+NEVER = 2**31 - 1  # steps between validations: it validates only at the end
 STARTS = "starts"
-LABELS = "labels"  # an axis: how many examples are learned from
+LABELS = "labels"  # an axis: the number of training examples
 
 
 @dataclass(frozen=True)
 class PretrainedStart:
-    """A model that has read a text, by a recipe; `fresh` is one of its shape that has not."""
+    """A model that was pre-trained on a text by a recipe; `fresh` is an untrained one of the same
+    shape."""
 
     name: str
-    text: Callable[[Path], Path]  # gives prepared data, made in a place if it is not there
+    text: Callable[[Path], Path]  # (directory) -> prepared data, made there if it is missing
     common: Table
     steps: int = 400
 
@@ -52,7 +53,7 @@ class PretrainedStart:
             from regard.methods.probe.states import untrained
 
             with TemporaryDirectory(prefix="start-", dir=room.place) as work:
-                self.train(seed, room, 1, Path(work, "once"))  # for its shape and its words
+                self.train(seed, room, 1, Path(work, "once"))  # for its shape and its vocabulary
                 read = load(Path(work, "once"))
                 whole(out, lambda path: untrained(read, seed).save(path))
 
@@ -65,7 +66,8 @@ class PretrainedStart:
         finished(train(recipes.make(QUIET, ALIKE, self.common, own), out, display="silent"))
 
     def place(self, room: Workspace, which: str) -> Path:
-        """Its settings are part of the name: one that was trained otherwise is another."""
+        """Returns the directory of the start. Its name includes a digest of the settings, so that
+        other settings have another directory."""
         digest = hashlib.blake2b(repr(self.settings).encode(), digest_size=4).hexdigest()
         return room.place / STARTS / f"{self.name}-{digest}-{which}"
 
@@ -76,7 +78,8 @@ class PretrainedStart:
 
 
 def whole(out: Path, make: Callable[[Path], Any]) -> None:
-    """Makes a directory beside its place and moves it there: whole, or not there at all."""
+    """Writes a directory at a temporary place and moves it to `out`, so that it is complete or does
+    not exist."""
     with TemporaryDirectory(prefix="start-", dir=out.parent) as work:
         model = Path(work, "model")
         make(model)
@@ -86,18 +89,19 @@ def whole(out: Path, make: Callable[[Path], Any]) -> None:
 
 @dataclass(frozen=True)
 class FinetunedExperiment(ClaimExperiment):
-    """Fine-tuning by a recipe. `arms` say what each arm sets; a value such as "{graph}" is the file
-    that `examples` made under this name. `scratch` names arms that begin without having read.
+    """Fine-tuning by a recipe. `arms` holds the settings of each arm; a value such as "{graph}"
+    stands for the file that `examples` wrote under this name. The arms in `scratch` start
+    untrained.
 
-    Figures are those of the test (`examples.valid`), `error` (1 - accuracy), `seconds` of the steps
-    and `parameters`; `look` adds others, from the run's directory and the files.
+    The figures are those of the test (`examples.valid`), `error` (1 - accuracy), `seconds` of the
+    steps and `parameters`. `look` adds others from the run's directory and the files.
     """
 
     start: PretrainedStart
     examples: Callable[[Path, int, int], Files]  # (place, seed, how many) -> train, test, …
     common: Table
     arms: Mapping[str, Table]
-    labels: int = 500  # to learn from, unless the axis says so
+    labels: int = 500  # training examples, unless they are the axis
     along: str = ""  # "labels", or a key of the recipe
     steps: int = 150
     scratch: Collection[str] = ()
@@ -138,7 +142,8 @@ class FinetunedExperiment(ClaimExperiment):
 
 @dataclass(frozen=True)
 class PerArmExperiment(ClaimExperiment):
-    """Each arm is an experiment of its own, such as one with another start."""
+    """An experiment in which each arm is an experiment of its own, such as one with another
+    start."""
 
     arms: Mapping[str, ClaimExperiment]
 
@@ -146,7 +151,7 @@ class PerArmExperiment(ClaimExperiment):
         return self.arms[cell.arm].figures(cell, room)
 
 
-# What claims do not want to wait for, and what a seed alone decides.
+# Settings that save time, and that make a run depend on its seed alone.
 ALIKE: Table = {
     "engine": {"compile": "no", "precision": "fp32"},
     "validation": {"every": NEVER},
@@ -154,7 +159,7 @@ ALIKE: Table = {
 
 
 def filled(table: Table, files: Files) -> Table:
-    """With the names of files where it says "{train}", "{graph}", …"""
+    """Returns the table with file names in place of "{train}", "{graph}", …"""
 
     def value(entry: Any) -> Any:
         if isinstance(entry, dict):
@@ -164,7 +169,7 @@ def filled(table: Table, files: Files) -> Table:
     return {key: value(entry) for key, entry in table.items()}
 
 
-# -- tiny models that several claims begin with: they have read made texts, and no label
+# -- tiny models that several claims start with: pre-trained on artificial texts, without labels
 
 SHAPE: Table = {"layers": 4, "width": 64, "heads": 4, "ffn_size": 256}
 READING: Table = {
@@ -180,7 +185,7 @@ BERT = PretrainedStart(
     "moods-bert", mood_text, READING | {"model": "bert", "objective": MASKED}, steps=400
 )
 
-# How a task is learned from moods.
+# How a task of moods is fine-tuned.
 TUNING: Table = {
     "examples": {"task": "classify"},
     "batch": {"size": 16, "seq_len": 10},

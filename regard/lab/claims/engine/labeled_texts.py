@@ -1,11 +1,11 @@
-"""Made texts and labeled examples whose answer is known: small worlds that a tiny model can read.
+"""Artificial texts and labeled examples with known answers, simple enough for a tiny model.
 
-* moods: a sentence is glad or sad, in one of two shades, and most of its words are of that shade.
-  Texts without labels tell which words go together, labels only what that is called.
+* moods: a sentence is glad or sad, in one of two shades, and most of its words have that shade.
+  Texts without labels show which words occur together; the labels only name these groups.
 * stories: a text has a subject, and its sentences pass through stages in order.
-* creatures: each has a color and fears another, which stands in a graph and nowhere else.
+* creatures: each has a color and fears another color; these facts stand only in a graph.
 
-Words are made of syllables and are entries of the vocabulary; every choice hangs on a key.
+Words consist of syllables and are entries of the vocabulary. Every random choice has its own key.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Files = dict[str, Path]
 Record = dict[str, Any]
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 SYLLABLES = [c + v for c in "bdfghjklmnprstvwyz" for v in "aeiou"]
-TESTED = 1000  # examples of a test
+TESTED = 1000  # examples of a test set
 
 
 def words(count: int, begin: int = 0) -> list[str]:
-    """Made words, no two alike; `begin` keeps those of two kinds apart."""
+    """Returns artificial words, no two alike. With `begin`, two groups of words do not overlap."""
     size = len(SYLLABLES)
     picked = permutation(size * size, "made words")[begin : begin + count]
     return [SYLLABLES[i // size] + SYLLABLES[i % size] for i in picked]
@@ -43,7 +43,7 @@ def lines(file: Path, records: Iterable[Record]) -> Path:
 
 
 def tokenizer(vocabulary: Iterable[str]) -> Any:
-    """One token a word."""
+    """Builds a tokenizer with one token for each word."""
     from regard.data.special_tokens import completed, special_of
     from regard.data.tokenizer import Tokenizer
     from regard.data.tokenizer_classes import bert_pieces
@@ -55,7 +55,8 @@ def tokenizer(vocabulary: Iterable[str]) -> Any:
 def prepared(
     place: Path, name: str, vocabulary: Iterable[str], documents: Callable[[], Iterable[str]]
 ) -> Path:
-    """Text with its own words as tokens, one document a line, made once by this code."""
+    """Prepares text with its own words as tokens and one document a line. It is made once for this
+    version of the code."""
     from regard.data import prepare
     from regard.data.corpus import MARKER
     from regard.data.sources import SourceOptions
@@ -75,20 +76,20 @@ def prepared(
 
 # -- moods
 
-SHADES, WORDS = 2, 60  # of a mood, and words of a shade: those of one shade stand together
-TELLING, TURNED = 6, 0.4  # words of a sentence, and how often one misleads
-SENTENCES = 4  # of a text
+SHADES, WORDS = 2, 60  # shades of a mood, and words of a shade, which occur together
+TELLING, TURNED = 6, 0.4  # words of a sentence, and the share of misleading ones
+SENTENCES = 4  # sentences of a text
 MOODS = {
     mood: [words(WORDS, WORDS * (SHADES * k + shade)) for shade in range(SHADES)]
     for k, mood in enumerate(("glad", "sad"))
 }
 EVERY = [(word, f"{mood}-{i}") for mood, shades in MOODS.items() for i, shade in enumerate(shades)
          for word in shade]  # fmt: skip
-PLAIN = words(30, 400)  # say nothing
+PLAIN = words(30, 400)  # words of no mood
 
 
 def mood_sentence(mood: str, shade: int, *key: int | str) -> list[str]:
-    """Words of one shade of a mood; what misleads is of any."""
+    """Returns words of one shade of a mood; a misleading word may have any shade."""
     dice = keyed(*key)
     picked = [str(word) for word in dice.choice(MOODS[mood][shade], TELLING)]
     any_of = [EVERY[int(i)][0] for i in dice.integers(len(EVERY), size=TELLING)]
@@ -97,12 +98,12 @@ def mood_sentence(mood: str, shade: int, *key: int | str) -> list[str]:
 
 
 def mood_at(index: int) -> tuple[str, int]:
-    """Every mood and shade in turn."""
+    """Returns the mood and the shade of an example: all combinations in turn."""
     return tuple(MOODS)[index % 2], index // 2 % SHADES
 
 
 def mood_text(place: Path) -> Path:
-    """4,000 texts without labels, each of one shade."""
+    """Prepares 4,000 texts without labels, each of one shade."""
 
     def documents() -> Iterator[str]:
         for i in range(4000):
@@ -115,7 +116,7 @@ def mood_text(place: Path) -> Path:
 
 
 def both_parts(place: Path, count: int, tested: int, record: Callable[[str, int], Record]) -> Files:
-    """What is learned from and what is tested on, by the part and the number of an example."""
+    """Writes the training and the test examples, each made from its part and its number."""
     sizes = {"train": count, "test": tested}
     return {
         part: lines(place / f"{part}.jsonl", (record(part, i) for i in range(size)))
@@ -124,7 +125,7 @@ def both_parts(place: Path, count: int, tested: int, record: Callable[[str, int]
 
 
 def moods(place: Path, seed: int, count: int) -> Files:
-    """Sentences that are glad or sad; and synonyms: two others of each word's own shade."""
+    """Writes sentences that are glad or sad, and synonyms: two other words of each word's shade."""
 
     def record(part: str, i: int) -> Record:
         mood, shade = mood_at(i)
@@ -139,7 +140,8 @@ def moods(place: Path, seed: int, count: int) -> Files:
 
 
 def same_moods(place: Path, seed: int, count: int) -> Files:
-    """Two sentences: are they of the same mood? The order of the two means nothing."""
+    """Writes pairs of sentences with the label whether they have the same mood. The order of the
+    two does not matter."""
 
     def record(part: str, i: int) -> Record:
         dice = keyed("pairs", part, seed, i)
@@ -153,7 +155,8 @@ def same_moods(place: Path, seed: int, count: int) -> Files:
 
 
 def shades(place: Path, seed: int, count: int) -> Files:
-    """Tags: the shade of each word, whatever the sentence is of."""
+    """Writes tagged sentences: the tag of a word is its own shade, whatever the shade of the
+    sentence."""
     kinds = dict(EVERY)
 
     def record(part: str, i: int) -> Record:
@@ -164,7 +167,8 @@ def shades(place: Path, seed: int, count: int) -> Files:
 
 
 def long_moods(length: int) -> Callable[[Path, int, int], Files]:
-    """Texts of `length` words, four of which tell their mood, wherever they stand."""
+    """Returns a function that writes texts of `length` words, of which four, anywhere in the text,
+    show the mood."""
 
     def record(seed: int, part: str, i: int) -> Record:
         dice, mood = keyed("long moods", part, length, seed, i), mood_at(i)[0]
@@ -187,7 +191,8 @@ OF_STAGE = [words(6, 1300 + 6 * k) for k in range(STAGES)]
 
 
 def story(*key: int | str) -> str:
-    """Sentences full of one subject; three words of each tell its stage, and stages only rise."""
+    """Returns sentences about one subject. Three words of each sentence show its stage, and the
+    stages only rise."""
     dice = keyed(*key)
     own = OF_SUBJECT[int(dice.integers(SUBJECTS))]
     sentences = []
@@ -234,7 +239,8 @@ def creatures(seed: int) -> list[Creature]:
 
 
 def question(among: list[Creature], index: int, *key: int | str) -> Record:
-    """Which of two colors? The wrong one is any, that of the other creature, or what is feared."""
+    """Returns a question with two colors. The wrong one is a random color, the color of the other
+    creature, or the color that the creature fears."""
     dice = keyed(*key, index)
     subject, other = (among[i] for i in dice.choice(len(among), 2, replace=False))
     while other.color == subject.color or other.name == subject.name:
@@ -251,7 +257,8 @@ def question(among: list[Creature], index: int, *key: int | str) -> Record:
 
 
 def creature_text(place: Path) -> Path:
-    """Questions about creatures of another world: the words, and no fact that is asked for."""
+    """Prepares questions about creatures of another world: they contain the words, but no fact that
+    the test asks for."""
     known = {word for text in (*FRAMES, *ASKS) for word in text.split() if "{" not in word}
     known |= {*COLOURS, "color", "fears"}
     pieces = [*(s for s in STARTS if s not in known), *(f"##{end}" for end in ENDS)]
@@ -266,7 +273,8 @@ def creature_text(place: Path) -> Path:
 
 
 def facts(place: Path, seed: int, count: int) -> Files:
-    """Questions about creatures, a test about others, and what is known of all of them."""
+    """Writes questions about some creatures, a test about other creatures, and a graph with the
+    facts about all."""
     from regard.data.knowledge.graph import Graph
 
     every = creatures(seed)

@@ -1,4 +1,4 @@
-"""Several claims at once, each in a process of its own with a share of the cores."""
+"""Runs several claims at once, each in its own process with a share of the cores."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from threading import Lock
 
 from regard.lab.compare.comparison import die_with_parent
 
-LAST = 3  # lines of a process that failed
-GRACE = 15  # seconds to stop
+LAST = 3  # last lines of a failed process that are shown
+GRACE = 15  # seconds that a process has to stop
 
 
 class ParallelClaims:
-    """Runs `regard claims run` for many. Ctrl-C is passed on: every process keeps what it has."""
+    """Runs `regard claims run` for many claims. Ctrl-C is passed on, and every process keeps its
+    finished cells."""
 
     def __init__(self, options: Sequence[str], jobs: int) -> None:
         self.options, self.jobs = list(options), jobs
@@ -30,7 +31,7 @@ class ParallelClaims:
         self.stopped, self.lock = False, Lock()
 
     def run(self, names: Sequence[str]) -> dict[str, str]:
-        """Tries them all; gives what failed, and how."""
+        """Tries all claims; returns the ones that failed, with their errors."""
         pool = ThreadPoolExecutor(self.jobs)
         try:
             errors = list(pool.map(self.one, names))
@@ -42,14 +43,15 @@ class ParallelClaims:
         return {name: error for name, error in zip(names, errors, strict=True) if error}
 
     def one(self, name: str) -> str:
-        """A process, its lines under its name; gives what it said last if it failed."""
+        """Runs one process and prints its lines with the claim's name; returns its last lines if it
+        failed."""
         command = [sys.executable, "-m", "regard", "claims", "run", name, *self.options]
         with self.lock:
             if self.stopped:
                 return ""
             process = subprocess.Popen(
                 command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                encoding="utf-8", errors="replace", process_group=0,  # Ctrl-C comes from `stop`
+                encoding="utf-8", errors="replace", process_group=0,  # `stop` sends Ctrl-C
                 preexec_fn=die_with_parent if sys.platform == "linux" else None,
                 env=os.environ | {"OMP_NUM_THREADS": str(self.threads)},
             )  # fmt: skip
@@ -65,14 +67,15 @@ class ParallelClaims:
         return "" if code == 0 or self.stopped else " ".join(last) or f"ended with {code}"
 
     def stop(self) -> None:
-        """Twice kindly: one that has just started may lose the first. What is measured is kept."""
+        """Sends SIGINT twice, because a process that has just started may miss the first, and then
+        SIGKILL. Finished cells are kept."""
         with self.lock:
             self.stopped, running = True, list(self.running)
         for kind in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
             alive = [process for process in running if process.poll() is None]
             for process in alive:
                 with suppress(ProcessLookupError):
-                    os.killpg(process.pid, kind)  # with what it has started itself
+                    os.killpg(process.pid, kind)  # with its own child processes
             end = time.monotonic() + GRACE
             while any(process.poll() is None for process in alive) and time.monotonic() < end:
                 time.sleep(0.05)

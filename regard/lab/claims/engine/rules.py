@@ -1,9 +1,10 @@
-"""Rules by which a claim is judged, as data: fixed before the run, and read aloud by it.
+"""The rules by which a claim is judged, as data: they are fixed before the run, and the report
+prints them.
 
-A rule looks at the means over seeds and their standard errors. A difference counts where it is
-larger than twice its standard error; what lies within is inconclusive at this scale, unless the
-claim itself says that there is no difference. A bound of a ratio, a figure or a power is kept or
-broken where twice the standard error does not reach across it, and undecided where it does.
+A rule uses the means over seeds and their standard errors. A difference counts if it is larger than
+twice its standard error. A smaller difference is inconclusive at this scale, unless the claim
+itself says that there is no difference. A bound on a ratio, a figure or a power is kept or broken
+if the interval of two standard errors does not cross it, and undecided if it does.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from regard.core.bilingual import Bilingual
 from regard.report.pages import words
 
 REPRODUCED, NOT, UNDECIDED = "reproduced", "not reproduced", "inconclusive at this scale"
-TIMES = 2.0  # standard errors that make a difference
+TIMES = 2.0  # a difference counts from this many standard errors
 
 Values = Mapping[tuple[str, float], list[dict[str, float]]]  # (arm, place) -> figures by seed
 
 
 class Ruling(NamedTuple):
     verdict: str
-    because: str  # the numbers that decided
+    because: str  # the numbers that decided it
 
 
 class RuleResult(NamedTuple):
     mean: float
-    error: float  # standard error of the mean; 0 with a single seed that has no noise
+    error: float  # the standard error of the mean; 0 for a single seed
 
     @classmethod
     def of(cls, values: Values, arm: str, at: float, figure: str) -> RuleResult:
@@ -42,7 +43,7 @@ class RuleResult(NamedTuple):
 
 
 class Rule:
-    """Subclasses say what they ask in both languages, and judge."""
+    """The base of all rules. A subclass states its condition in both languages, and judges it."""
 
     @property
     def said(self) -> Bilingual:
@@ -53,7 +54,7 @@ class Rule:
         return self.said.en
 
     def parts(self) -> list[Bilingual]:
-        """What is asked, one sentence a part."""
+        """Returns the conditions, one sentence for each part."""
         return [self.said]
 
     def judge(self, values: Values) -> Ruling:
@@ -69,7 +70,8 @@ class OfArm(Rule):
 
     @property
     def said(self) -> Bilingual:
-        """What is asked, in both languages: the sentence of its kind with its fields in it."""
+        """Returns the condition in both languages: the sentence of this kind of rule with its
+        fields filled in."""
         fields = asdict(self)
         at, beyond, margin = (fields.get(name) for name in ("at", "beyond", "margin"))
         ends = (("least", fields.get("least", -math.inf)), ("most", fields.get("most", math.inf)))
@@ -96,7 +98,7 @@ class OfArm(Rule):
         )
 
     def along(self, values: Values, beyond: float = 0.0) -> dict[float, RuleResult]:
-        """The figure at every place of the axis, in order."""
+        """Returns the figure at every place of the axis, in order."""
         places = sorted(at for arm, at in values if arm == self.arm and at >= beyond)
         return {at: RuleResult.of(values, self.arm, at, self.figure) for at in places}
 
@@ -117,10 +119,11 @@ class OfTwo(OfArm):
 
 @dataclass(frozen=True)
 class Less(OfTwo):
-    """The figure of one arm is smaller than that of another, by more than noise and a margin."""
+    """The figure of one arm is smaller than that of another, by more than the noise and a
+    margin."""
 
     at: float = 0.0
-    margin: float = 0.0  # of the other's mean, as a share
+    margin: float = 0.0  # as a share of the other arm's mean
 
     def judge(self, values: Values) -> Ruling:
         one, two = self.both(values, self.at)
@@ -130,7 +133,7 @@ class Less(OfTwo):
 
 @dataclass(frozen=True)
 class Ratio(OfTwo):
-    """One arm's figure is between `least` and `most` times another's."""
+    """The figure of one arm is between `least` and `most` times that of another."""
 
     least: float = -math.inf
     most: float = math.inf
@@ -145,7 +148,7 @@ class Ratio(OfTwo):
 
 @dataclass(frozen=True)
 class Alike(OfTwo):
-    """Two arms differ by less than so much; noise that is larger decides nothing."""
+    """Two arms differ by less than `within`. If the noise is larger, the rule is undecided."""
 
     within: float
     at: float = 0.0
@@ -161,9 +164,8 @@ class Alike(OfTwo):
 
 @dataclass(frozen=True)
 class Shrinks(OfTwo):
-    """What one arm is above another is more at one place than at another. `arm` is the better one:
-    its figure is the lower.
-    """
+    """The difference of two arms is larger at the place `first` than at the place `last`. `arm` is
+    the better one: its figure is lower."""
 
     first: float
     last: float
@@ -179,7 +181,7 @@ class Shrinks(OfTwo):
 
 @dataclass(frozen=True)
 class Outgrows(OfTwo):
-    """One arm's figure over another's rises from one end of the axis to the other."""
+    """The ratio of one arm's figure to another's rises from one end of the axis to the other."""
 
     def judge(self, values: Values) -> Ruling:
         ratios = {at: over(*self.both(values, at)) for at in self.along(values)}
@@ -190,7 +192,7 @@ class Outgrows(OfTwo):
 
 @dataclass(frozen=True)
 class Within(OfArm):
-    """A figure lies between two numbers, for one arm, at every place."""
+    """The figure of one arm lies between two numbers at every place."""
 
     least: float = -math.inf
     most: float = math.inf
@@ -204,17 +206,17 @@ class Within(OfArm):
 
 @dataclass(frozen=True)
 class Slope(OfArm):
-    """On logarithmic axes a figure grows with a power between `least` and `most`."""
+    """On logarithmic axes, the figure grows with a power between `least` and `most`."""
 
     least: float
     most: float
-    beyond: float = 0.0  # only places from here on: what is constant has faded there
+    beyond: float = 0.0  # uses only places from here on, where constant costs no longer matter
 
     def judge(self, values: Values) -> Ruling:
         points = self.along(values, self.beyond)
         places = list(points)
         rows = ([row[self.figure] for row in values[self.arm, at]] for at in places)
-        seeds = zip(*rows, strict=False)  # as many as all places have
+        seeds = zip(*rows, strict=False)  # the seeds that all places have
         powers = [slope(places, each) for each in seeds]
         power = RuleResult(slope(places, [f.mean for f in points.values()]), standard_error(powers))
         because = f"{self.figure} of {self.arm} grows with the power {power}"
@@ -223,7 +225,8 @@ class Slope(OfArm):
 
 @dataclass(frozen=True)
 class Straight(OfArm):
-    """On logarithmic axes the means lie on a line: no further from it than `most`, relatively."""
+    """On logarithmic axes, the means lie on a straight line: the relative distance from it is at
+    most `most`."""
 
     most: float
 
@@ -239,9 +242,9 @@ class Straight(OfArm):
 
 @dataclass(frozen=True)
 class Peak(OfArm):
-    """Along the axis a figure is best inside, and worse at both ends by more than the noise."""
+    """The figure is best inside the axis, and worse at both ends by more than the noise."""
 
-    falling: bool = True  # is less better?
+    falling: bool = True  # whether lower is better
 
     def judge(self, values: Values) -> Ruling:
         along = self.along(values)
@@ -259,7 +262,7 @@ class Peak(OfArm):
 
 @dataclass(frozen=True)
 class Rising(OfArm):
-    """A figure rises (or falls) from one end of the axis to the other, by more than the noise."""
+    """The figure rises (or falls) from one end of the axis to the other by more than the noise."""
 
     falls: bool = False
 
@@ -273,9 +276,8 @@ class Rising(OfArm):
 
 @dataclass(frozen=True)
 class All(Rule):
-    """Every one of its rules. It says nothing where what it builds on (`provided`) was not learned
-    here.
-    """
+    """All of its rules hold. It is undecided if a condition that it builds on (`provided`) does not
+    hold."""
 
     rules: tuple[Rule, ...]
     provided: tuple[Rule, ...] = ()
@@ -313,7 +315,7 @@ KINDS: dict[str, type[OfArm]] = {
 
 
 def rule_of(tables: Sequence[Mapping[str, Any]], provided: Sequence[Mapping[str, Any]]) -> All:
-    """The rule that a claim declares; `is` names the kind of each part."""
+    """Builds the rule that a claim declares; `is` names the kind of each part."""
 
     def parts(tables: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
         fields = ({k: v for k, v in table.items() if k != "is"} for table in tables)
@@ -327,18 +329,20 @@ def worst(verdicts: set[str]) -> str:
 
 
 def noise_of(*means: RuleResult) -> float:
-    """The difference between such means that counts."""
+    """Returns the smallest difference between these means that counts."""
     return math.hypot(*(TIMES * each.error for each in means))
 
 
 def beyond_noise(gap: float, *means: RuleResult) -> str:
-    """Is a gap that should be over 0 larger than the noise of the means that it is taken from?"""
+    """Returns the verdict on a gap that should be above 0: whether it is larger than the noise of
+    its means."""
     noise = noise_of(*means)
     return REPRODUCED if gap > noise else NOT if gap < -noise else UNDECIDED
 
 
 def bounded(mean: RuleResult, least: float, most: float) -> str:
-    """Inside of the bounds or outside of them by more than the noise?"""
+    """Returns the verdict on a mean that should be inside the bounds: whether it is inside or
+    outside by more than the noise."""
     low, high = mean.mean - TIMES * mean.error, mean.mean + TIMES * mean.error
     if least <= low and high <= most:
         return REPRODUCED
@@ -346,7 +350,8 @@ def bounded(mean: RuleResult, least: float, most: float) -> str:
 
 
 def standard_error(numbers: list[float]) -> float:
-    """Of the mean; 0 for a single number, and unknown where one of them is none."""
+    """Returns the standard error of the mean; 0 for a single number, and NaN if one of them is not
+    finite."""
     if len(numbers) < 2:
         return 0.0
     if not all(map(math.isfinite, numbers)):
@@ -355,7 +360,7 @@ def standard_error(numbers: list[float]) -> float:
 
 
 def where(at: float) -> str:
-    """The place on the axis that a rule looks at; 0 where there is no axis."""
+    """Formats the place on the axis; "" for 0, which stands for no axis."""
     return f" at {at:g}" if at else ""
 
 
@@ -369,7 +374,7 @@ def ends(means: Iterable[RuleResult]) -> tuple[RuleResult, RuleResult]:
 
 
 def over(one: RuleResult, other: RuleResult) -> RuleResult:
-    """The ratio of two means, with the error that theirs make of it."""
+    """Returns the ratio of two means, with the error that follows from theirs."""
     if not other.mean:
         return RuleResult(math.inf if one.mean else math.nan, 0.0)
     ratio = one.mean / other.mean
@@ -377,7 +382,7 @@ def over(one: RuleResult, other: RuleResult) -> RuleResult:
 
 
 def slope(places: Sequence[float], values: Sequence[float]) -> float:
-    """Of the straight line through the logarithms, by least squares."""
+    """Returns the slope of the least-squares line through the logarithms."""
     x, y = [math.log(p) for p in places], [math.log(max(v, 1e-300)) for v in values]
     if len(x) < 2:
         return math.nan

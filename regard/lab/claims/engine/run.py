@@ -1,9 +1,9 @@
-"""A claim is run: cell after cell, each kept when it is done; then judged by its rule.
+"""Runs a claim cell by cell, stores each finished cell, and judges the claim by its rule.
 
 DIR/
   NAME/cells/ARM-PLACE-SEED.json   a measurement
-  NAME/claim.json, claim.html      what it showed
-  texts/                           what several claims learn from
+  NAME/claim.json, claim.html      the result
+  texts/                           the texts that several claims train on
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def run(
     seeds: int | None = None,
     tell: Tell = lambda cell, figures: None,
 ) -> dict[str, Any]:
-    """Measures what is not there yet and judges; gives what claim.json says.
+    """Measures the missing cells, judges the claim, and returns the content of claim.json.
 
-    Started again it goes on with the next cell. Cells that were measured with another effort, or
-    in another setting, are measured again: a verdict never mixes them.
+    If it is started again, it resumes with the next cell. Cells that were measured with another
+    effort or in another setting are measured again: a verdict never mixes them.
     """
     place = out / claim.name
     wanted: dict[str, Any] = {"effort": effort, "setting": setting(claim)}
@@ -59,9 +59,10 @@ def run(
 
 
 def setting(claim: Claim) -> str:
-    """A mark of what is done: in its own words, as the experiment's numbers and tables, as code."""
+    """Returns a digest of what is done: the setting in words, the numbers and tables of the
+    experiment, and the code."""
     own = Path(library.__file__).with_name(f"{claim.name.replace('-', '_')}.py")
-    code = mark(*ENGINE, *([own] if own.is_file() else []))  # a claim of elsewhere has no file here
+    code = mark(*ENGINE, *([own] if own.is_file() else []))  # other claims have no file here
     description = re.sub(r" at 0x[0-9a-f]+", "", repr((claim.setting.en, claim.experiment, code)))
     return hashlib.blake2b(description.encode(), digest_size=8).hexdigest()
 

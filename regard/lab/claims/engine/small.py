@@ -1,4 +1,5 @@
-"""Training in a few lines, for models that no recipe builds: other positions, other norms."""
+"""Training in a few lines, for models that no recipe builds: with other positions or other
+norms."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ XL: dict[str, Any] = {
     "head_size": 32, "cutoffs": (), "ratio": 1, "mem_len": 0, "same_length": False, "clamp_len": 0,
 }  # fmt: skip
 SHAPE: dict[str, Any] = {"layers": 2, "width": 128, "heads": 4, "ffn_size": 512}
-READ = 16384  # tokens of unseen text, the same at every length
+READ = 16384  # tokens of unseen text, the same number at every length
 
 
 def task(name: str, data: Path, split: str, length: int, batch: int, seed: int, **o: Any) -> Any:
-    """An objective on a split of prepared text."""
+    """Builds an objective on a split of prepared text."""
     kind = objective(name)
     learning = split == "train"
     corpus = Corpus.open(data, split)
@@ -37,7 +38,7 @@ def task(name: str, data: Path, split: str, length: int, batch: int, seed: int, 
 
 
 def learn(model: Any, goal: Objective, steps: int, rate: float, seed: int) -> None:
-    """AdamW with a tenth of warm-up and a linear decay; the gradient at most of length 1."""
+    """Trains with AdamW, a tenth of warm-up, a linear decay, and gradients clipped to norm 1."""
     seed_torch(seed, "dropout")
     adam = optimizer("adamw", model, lr=rate, betas=(0.9, 0.98), weight_decay=0.01)
     at = schedule("linear", lr=rate, warmup=0.1, steps=steps)
@@ -56,17 +57,17 @@ def learn(model: Any, goal: Objective, steps: int, rate: float, seed: int) -> No
 
 
 def judged(model: Any, goal: Objective, samples: int = 0) -> dict[str, float]:
-    """The figures of an objective that was made for validation."""
+    """Returns the metrics of a validation objective."""
     cpu = torch.device("cpu")
     learner = TrainModule(model, goal)
     return validate(learner, goal, ProcessGroup(), cpu, "fp32", samples=samples).figures
 
 
 class ComputedPositions(nn.Module):
-    """Positions that are computed: `sinusoids`, or a vector times the `integers` 0, 1, 2, … or
-    times numbers from 0 to 1, the last position's (`unit`).
+    """Computed positions: `sinusoids`, or a learned vector times the `integers` 0, 1, 2, … or times
+    numbers from 0 to 1, where the last position has 1 (`unit`).
 
-    All have about the size that a GPT's learned ones begin with.
+    All have about the scale of a GPT's learned positions at initialization.
     """
 
     def __init__(self, kind: str, width: int, size: float) -> None:
@@ -86,9 +87,8 @@ class ComputedPositions(nn.Module):
 
 
 def model_with(positions: str, vocab_size: int, context: int, seed: int) -> Any:
-    """A GPT with learned positions or `ComputedPositions` ones; a Transformer-XL for `relative`
-    ones.
-    """
+    """Builds a GPT with learned positions or `ComputedPositions`; for `relative` positions a
+    Transformer-XL."""
     seed_torch(seed, "weights")
     if positions == "relative":
         return create("transformer-xl", vocab_size=vocab_size, **SHAPE, **XL)
@@ -101,7 +101,8 @@ def model_with(positions: str, vocab_size: int, context: int, seed: int) -> Any:
 def bits_at_lengths(
     positions: str, lengths: tuple[int, ...], seed: int, room: Workspace
 ) -> dict[int, float]:
-    """Bits per byte of a model that learns from pieces of 64 tokens and reads others."""
+    """Trains a model on pieces of 64 tokens and returns its bits per byte on pieces of other
+    lengths."""
     data = python_docs(room.place)
     learning = task("causal", data, "train", 64, 16, seed)
     model = model_with(positions, learning.corpus.vocab_size, max(lengths), seed)
@@ -113,7 +114,8 @@ def bits_at_lengths(
 
 
 class BatchNorm(nn.Module):
-    """Batch norm of rows: every component over all rows of all texts, padding among them."""
+    """Batch norm for rows: it normalizes every component over all rows of all texts, with
+    padding."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -125,7 +127,7 @@ class BatchNorm(nn.Module):
 
 
 def with_batch_norms(model: nn.Module) -> None:
-    """Every layer norm becomes a batch norm."""
+    """Replaces every layer norm by a batch norm."""
     for part in list(model.modules()):
         for name, child in list(part.named_children()):
             if isinstance(child, nn.LayerNorm):

@@ -1,6 +1,6 @@
-"""Texts that claims learn from: the one inside of Python, and made ones whose answer is known.
+"""Texts that claims train on: Python's documentation, and artificial texts with known answers.
 
-Each is prepared once, for all claims that learn from it.
+Each text is prepared once, for all claims that train on it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from regard.core.seeding import keyed
 from regard.data.corpus import MARKER
 from regard.lab.claims.engine.cache import mark, once
 
-TASKS, SYMBOLS, SHOTS = 8, 12, 8  # of `ciphers`
+TASKS, SYMBOLS, SHOTS = 8, 12, 8  # the number of ciphers, of letters, and of letters of a line
 ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen"
@@ -23,12 +23,12 @@ TENS = "- - twenty thirty forty fifty sixty seventy eighty ninety".split()
 
 
 def home(place: Path, name: str) -> Path:
-    """Where a text is kept: one that other code has made is another."""
+    """Returns the directory of a text. Another version of this code has another directory."""
     return place / f"{name}-{mark(__file__)}"
 
 
 def python_docs(place: Path, vocab_size: int = 2000) -> Path:
-    """The reference of Python, prepared once for all claims."""
+    """Prepares the reference of Python, once for all claims."""
     from regard.data import prepare
 
     out = home(place, f"python-docs-{vocab_size}")
@@ -37,7 +37,8 @@ def python_docs(place: Path, vocab_size: int = 2000) -> Path:
 
 
 def many_words(place: Path, vocab_size: int = 16000) -> Path:
-    """The same text cut into whole words, the frequent ones first: many, and most of them rare."""
+    """Prepares the same text with whole words as tokens, the frequent ones first: a large
+    vocabulary of mostly rare words."""
     from regard.data import prepare
 
     out = home(place, f"python-docs-words-{vocab_size}")
@@ -47,14 +48,14 @@ def many_words(place: Path, vocab_size: int = 16000) -> Path:
 
 
 def numerals(place: Path, count: int = 20_000) -> Path:
-    """Pairs: a number in digits, and in words: "4 0 7" and "four hundred seven"."""
+    """Prepares pairs of a number in digits and in words: "4 0 7" and "four hundred seven"."""
     chosen = keyed(0, "numerals").choice(1_000_000, count, replace=False).tolist()
     pairs = (f"{' '.join(str(n))}\t{spelled(n)}" for n in chosen)
     return prepared(place, "numerals", pairs, pairs=True)
 
 
 def spelled(n: int) -> str:
-    """A number below a million in words."""
+    """Returns a number below a million in words."""
     if n < 20:
         return ONES[n]
     if n < 100:
@@ -65,10 +66,11 @@ def spelled(n: int) -> str:
 
 
 def ciphers(place: Path, count: int = 12_000) -> Path:
-    """Lines of one of eight fixed ciphers: a letter, what it becomes, the next letter, …
+    """Prepares lines of one of eight fixed ciphers: a letter, its cipher, the next letter, …
 
-    Which cipher a line uses is not said: only its examples tell. Two letters may become the same,
-    so that an answer is not ruled out by having been given: later ones are no easier to guess.
+    A line does not name its cipher: only its examples show it. Two letters may have the same
+    cipher, so that an answer is not excluded because it was given before: later answers are no
+    easier to guess.
     """
     tables = [keyed(0, "cipher", i).integers(SYMBOLS, size=SYMBOLS).tolist() for i in range(TASKS)]
 
@@ -83,9 +85,8 @@ def ciphers(place: Path, count: int = 12_000) -> Path:
 
 
 def refrains(place: Path, count: int = 400) -> Path:
-    """Long lines that say the same eight words again and again: a hidden word stands eight places
-    to either side, and only positions tell where that is.
-    """
+    """Prepares long lines that repeat the same eight words: a masked word also stands eight
+    positions to either side, and only the position embeddings show where that is."""
 
     def lines() -> Iterable[str]:
         for i in range(count):
@@ -96,7 +97,8 @@ def refrains(place: Path, count: int = 400) -> Path:
 
 
 def paragraphs(place: Path, vocab_size: int = 2000) -> Path:
-    """The reference of Python with every paragraph a document: texts of very different lengths."""
+    """Prepares the reference of Python with every paragraph as a document: texts of very different
+    lengths."""
     from regard.data.builtin import python_docs as documents
 
     parts = (" ".join(part.split()) for text in documents() for part in text.split("\n\n"))
@@ -113,7 +115,7 @@ def prepared(
     *,
     pairs: bool = False,
 ) -> Path:
-    """Made lines as data, a document each."""
+    """Prepares lines as data, with one document a line."""
     out = home(place, name)
 
     def make() -> None:

@@ -1,4 +1,4 @@
-"""Small batches that make a large one."""
+"""Gradient accumulation: small batches that make a large one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ SHAPE: Table = {
 
 
 def figures(arm: str, at: float, seed: int) -> dict[str, float]:
-    """The gradient of four ragged micro-batches beside that of all texts at once."""
+    """Compares the gradient of four micro-batches of unequal size with that of all texts at
+    once."""
     import torch
     from torch.nn import functional as F
 

@@ -1,4 +1,4 @@
-"""Rare words at a discount."""
+"""Adaptive softmax: a cheaper output for rare words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ ROWS = 2048
 
 
 def output(run: Path, cell: ClaimCell) -> dict[str, float]:
-    """Seconds of the output alone, forward and backward, for words as frequent as in the text."""
+    """Measures the seconds of the output layer alone, forward and backward, with the word
+    frequencies of the text."""
     import torch
 
     corpus, loaded = opened(run)

@@ -1,4 +1,4 @@
-"""The same weighted sum in 1964."""
+"""Attention and the kernel regression of 1964 compute the same weighted sum."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from regard.lab.claims.engine.experiment import ComputedExperiment
 
 
 def figures(arm: str, points: float, seed: int) -> dict[str, float]:
-    """A noisy sine: what both make of it, how they differ, and how far they are from the truth."""
+    """Fits a noisy sine with both, and returns how far they differ from each other and from the
+    truth."""
     import torch
 
     from regard.lab.draw.kernel_regression import gaussian, regress

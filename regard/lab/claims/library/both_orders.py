@@ -1,4 +1,4 @@
-"""Two texts whose order means nothing, and a model that reads from left to right."""
+"""Two texts whose order has no meaning, read by a model from left to right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.lab.claims.engine.labeled_texts import Files
 
 
 def turned(run: Path, files: Files, cell: ClaimCell, room: Workspace) -> dict[str, float]:
-    """How far the probability of "same" moves when the two texts change places."""
+    """Measures how far the probability of "same" moves when the two texts are swapped."""
     from regard.data.examples import LabeledExample
     from regard.evaluation.predictors import predictor_for
     from regard.formats.directory import load

@@ -1,4 +1,4 @@
-"""A short model made long."""
+"""Copied positions: a short model becomes a long one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = TrainedExperiment(
     refrains,
     common={
         "model": "bert", "size": "tiny", "batch": {"seq_len": SHORT, "size": 32},
-        "shape": {"pad_id": 0},  # a Longformer counts its positions from behind this id
+        "shape": {"pad_id": 0},  # a Longformer's positions start after this id
         "objective": {"name": "masked"}, "validation": {"samples": 100},
         "optimizer": {"name": "adamw", "lr": 1e-3, "grad_clip": 1.0},
         "schedule": {"name": "linear", "warmup": 0.1},
@@ -31,7 +31,8 @@ RUN = TrainedExperiment(
 
 
 def lengthened(arm: str, seed: int, room: Workspace) -> Found:
-    """Hidden words guessed by the short model, and by the long ones before any training."""
+    """Measures the masked words that the short model predicts, and the long ones before any
+    training."""
     import torch
 
     from regard.formats.directory import load
@@ -59,9 +60,8 @@ def lengthened(arm: str, seed: int, room: Workspace) -> Found:
 
 
 def without_seams(plain: Any) -> Any:
-    """The same task, but words at the first and last place of a copy do not count: the short model
-    has only ever seen the marks of a text there.
-    """
+    """Returns the same task in which words at the first and last position of a copy do not count:
+    there, the short model has only seen the special tokens of a text."""
     from regard.objectives.masked import Masked
 
     class WithoutSeams(Masked):

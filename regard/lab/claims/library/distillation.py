@@ -1,4 +1,4 @@
-"""A model of half the layers that learns from the whole one."""
+"""Distillation: a model with half of the layers learns from the whole model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from regard.training import recipe as recipes
 
 @dataclass(frozen=True)
 class Student(PretrainedStart):
-    """Every other layer of a start, taught by it on the same text."""
+    """Every other layer of a pre-trained start, distilled from it on the same text."""
 
     teacher: PretrainedStart = GPT
 
@@ -40,7 +40,7 @@ class Student(PretrainedStart):
 
 
 def read(run: Path, files: Files, cell: ClaimCell, room: Workspace) -> dict[str, float]:
-    """Seconds in which 64 sentences are read."""
+    """Measures the seconds in which 64 sentences are read."""
     import torch
 
     from regard.formats.directory import load

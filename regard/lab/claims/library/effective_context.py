@@ -1,4 +1,4 @@
-"""How far back a model really looks."""
+"""The effective context: how far back a model really uses the text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from regard.lab.claims.engine.experiment import (
 from regard.lab.claims.engine.texts import python_docs
 
 CONTEXTS, SCORED, STRIDE, LENGTH = (8, 16, 32, 64, 128, 256), 8, 128, 64
-GAIN = 0.01  # of the loss: what a longer context must bring to count
+GAIN = 0.01  # a longer context counts if it lowers the loss by this share
 
 
 def bits(run: Path, cell: ClaimCell) -> dict[str, float]:
-    """Of the same words, with so many words before the first of them and no more."""
+    """Returns the bits of the same words for each context: the number of words before the first of
+    them."""
     import torch
 
     from regard.objectives.reading import read_on

@@ -1,4 +1,4 @@
-"""Texts longer than any that was learned from."""
+"""Extrapolation to texts that are longer than those of the training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LENGTHS = (64, 128, 256)
 
 
 def lengths(arm: str, seed: int, room: Workspace) -> Found:
-    """Learned at the first length, then read at all of them."""
+    """Trains at the first length and measures at all of them."""
     from regard.lab.claims.engine.small import bits_at_lengths
 
     bits = bits_at_lengths(arm, LENGTHS, seed, room)

@@ -1,4 +1,4 @@
-"""The position-wise network, under another name."""
+"""The position-wise feed-forward network is a convolution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from regard.lab.claims.engine.experiment import ComputedExperiment
 
 
 def figures(arm: str, at: float, seed: int) -> dict[str, float]:
-    """The network beside two convolutions over the text, of one position or of three."""
+    """Compares the network with two convolutions over the text, of one position or of three."""
     import torch
     from torch.nn import functional as F
 

@@ -1,4 +1,4 @@
-"""One model that learns in two ways."""
+"""One model that learns from two objectives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.lab.claims.engine.experiment import opened
 
 
 def both_ways(run: Path, cell: ClaimCell) -> dict[str, float]:
-    """Of unseen text: bits of the next word, and of hidden words."""
+    """Returns, on unseen text, the bits of the next word and of masked words."""
     from regard.lab.claims.engine.small import judged, task
 
     corpus, loaded = opened(run)

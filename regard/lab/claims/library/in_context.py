@@ -1,4 +1,4 @@
-"""Learning from the prompt."""
+"""In-context learning: a model learns from the prompt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from regard.lab.claims.engine.texts import SHOTS, ciphers
 
 
 def accuracies(run: Path, cell: ClaimCell) -> dict[str, float]:
-    """Of the answers in unseen lines, by the number of examples before them."""
+    """Returns the accuracy of the answers in unseen lines, by the number of examples before
+    them."""
     import torch
 
     corpus, loaded = opened(run)
@@ -26,7 +27,7 @@ def accuracies(run: Path, cell: ClaimCell) -> dict[str, float]:
     starts = np.asarray(corpus.documents)[:-1].tolist()
     lines = np.stack([corpus.read(start, start + 2 * SHOTS) for start in starts])
     tokens = torch.from_numpy(lines).long()
-    before = torch.full((len(tokens), 1), corpus.special.end)  # a line begins behind an end
+    before = torch.full((len(tokens), 1), corpus.special.end)  # a line starts after an end token
     with torch.inference_mode():
         hidden = model(torch.cat([before, tokens[:, :-1]], 1))
         guesses = model.logits(hidden).argmax(-1)

@@ -1,4 +1,4 @@
-"""Not to be too sure."""
+"""Label smoothing: a model learns to be less sure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from regard.lab.claims.engine.claim import ClaimCell
 from regard.lab.claims.engine.experiment import opened
 
-ASKED = 300  # pairs that are written out
+ASKED = 300  # pairs that are decoded
 
 
 def exact(run: Path, cell: ClaimCell) -> dict[str, float]:
-    """How many targets are written without a mistake, word by word and the likeliest first."""
+    """Returns the share of targets that greedy decoding writes without a mistake."""
     from regard.decoding.generation import generate
 
     corpus, loaded = opened(run)

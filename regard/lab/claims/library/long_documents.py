@@ -1,4 +1,4 @@
-"""What lies behind the end of a short context."""
+"""Long documents: what a short context cuts off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from regard.lab.claims.engine.finetuning import FinetunedExperiment, PretrainedS
 from regard.lab.claims.engine.labeled_texts import long_moods, mood_text
 from regard.training.recipe import Table
 
-SHORT, LONG = 64, 514  # tokens of a truncated text, and of the longest
+SHORT, LONG = 64, 514  # tokens of a truncated text, and of the longest text
 START = PretrainedStart(
     "long",
     mood_text,
@@ -23,7 +23,7 @@ START = PretrainedStart(
 
 
 class Truncating(FinetunedExperiment):
-    """The axis is the length of the texts, and with it what each arm reads of them."""
+    """The axis is the length of the texts, which also decides how much of them each arm reads."""
 
     def figures(self, cell: ClaimCell, room: Workspace) -> dict[str, float]:
         most = int(cell.at) + 2 if cell.arm == "window" else SHORT

@@ -1,4 +1,4 @@
-"""What becomes of the words that are to be guessed."""
+"""Masking 80/10/10: how the words to predict are replaced."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ SPLITS = {"80/10/10": (0.8, 0.1), "100/0/0": (1.0, 0.0), "80/20/0": (0.8, 0.2),
 
 @contextmanager
 def split(hide: float, keep: float) -> Iterator[None]:
-    """What a masked objective does to the words it chooses; the rest become any word."""
+    """Sets how a masked objective replaces the chosen words: masked, kept, and the rest by random
+    words."""
     from regard.objectives import masked
 
     before = masked.HIDE, masked.KEEP
@@ -38,7 +39,7 @@ def split(hide: float, keep: float) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Split(PretrainedStart):
-    """A start that has read with another split."""
+    """A start that was pre-trained with another split."""
 
     fates: tuple[float, float] = (0.8, 0.1)
 
@@ -53,7 +54,7 @@ class Split(PretrainedStart):
 
 @dataclass(frozen=True)
 class Both(ClaimExperiment):
-    """A fine-tuning, the same without learning in the layers, and what that costs."""
+    """Fine-tuning with all layers and with frozen layers, and the difference in error."""
 
     fine: FinetunedExperiment
     frozen: FinetunedExperiment

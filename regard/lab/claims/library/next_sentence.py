@@ -1,4 +1,4 @@
-"""Whether B follows A, or A and B are in order."""
+"""Next sentence prediction and sentence order prediction."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ LENGTH = 30
 
 
 def both(run: Path, cell: ClaimCell) -> dict[str, float]:
-    """Of one model: how often each of the two questions is answered right. Pairs with either answer
-    count for half, however many there are: who always says the same is right half of the time.
+    """Returns how often one model answers each of the two questions correctly. The pairs of either
+    answer count for half, however many there are, so a constant answer is right half of the time.
     """
     import torch
 

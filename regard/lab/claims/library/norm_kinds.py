@@ -1,4 +1,4 @@
-"""Over what a norm takes its mean."""
+"""Layer norm and batch norm: what a norm averages over."""
 
 from __future__ import annotations
 

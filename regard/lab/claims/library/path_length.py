@@ -1,4 +1,4 @@
-"""From one end of a text to the other."""
+"""Path length: from one end of a text to the other."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def model_of(arm: str, seed: int) -> Any:
 
 
 def figures(arm: str, length: float, seed: int) -> dict[str, float]:
-    """How much of the last row's gradient reaches the first word, beside what reaches the word
-    just before it; how many operations wait for each other; and seconds for the whole text.
-    """
+    """Measures how much of the last row's gradient reaches the first word, relative to the word
+    just before the last; how many operations depend on each other; and the seconds for the whole
+    text."""
     import torch
 
-    model, rows = model_of(arm, seed).double(), int(length)  # what reaches far is tiny
+    model, rows = model_of(arm, seed).double(), int(length)  # far gradients are tiny
     draw = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, WORDS, (1, rows), generator=draw)
     rows_of_words: list[Any] = []
@@ -51,9 +51,9 @@ def figures(arm: str, length: float, seed: int) -> dict[str, float]:
 
 
 def longest_chain(last: Any) -> int:
-    """Operations that have to follow one another, however many run at once: the longest way
-    through the graph that led to the last. (In fp64 no kernel does all words of an LSTM in one.)
-    """
+    """Returns the number of operations that must follow one another, however many run in parallel:
+    the longest path through the graph that leads to the last. (In fp64 no kernel computes all words
+    of an LSTM in one operation.)"""
     chains: dict[Any, int] = {}
     waiting = [last]
     while waiting:

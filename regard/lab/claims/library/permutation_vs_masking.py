@@ -1,4 +1,4 @@
-"""Two ways to look both ways."""
+"""Permutation and masking: two ways to see both sides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ASKED, ROW = 500, 62  # hidden words, tokens around each
 
 
 def blanks(run: Path, cell: ClaimCell) -> dict[str, float]:
-    """One word of a stretch is hidden and all others are seen; the same ones for everybody."""
+    """Hides one word of a row and shows all others; all models are tested on the same words."""
     from regard.lab.compare.blanks import BlankScorer
 
     corpus, loaded = opened(run)

@@ -1,4 +1,4 @@
-"""Where the norm stands, and what the first steps may be."""
+"""Pre-norm, post-norm, and the need for a warm-up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ RUNS = TrainedExperiment(
 
 
 def layers(arm: str, seed: int, room: Workspace) -> Found:
-    """How well it learns, and at each layer of the decoder the gradient before the first step."""
+    """Returns the final perplexity, and for each decoder layer the gradient before the
+    first step."""
     from regard.lab.claims.engine.small import task
     from regard.training.loop import Diverged
 
@@ -48,7 +49,7 @@ def layers(arm: str, seed: int, room: Workspace) -> Found:
     except Diverged:
         loss = math.nan
     broken = 1.0 if math.isnan(loss) else 0.0
-    if broken:  # it has learned nothing: as good as a guess among all words
+    if broken:  # it learned nothing, so it is as good as a random guess among all tokens
         loss = float(learning.corpus.vocab_size)
     return {
         (arm, n): {"perplexity": loss, "gradient": norm, "broken": broken}
@@ -57,7 +58,8 @@ def layers(arm: str, seed: int, room: Workspace) -> Found:
 
 
 def gradients(learning: Any, norm: str, seed: int) -> list[float]:
-    """Of the second matrix of each position-wise network, as in the paper's figure."""
+    """Returns the gradient norm of the second matrix of each feed-forward network, as in the
+    paper's figure."""
     import torch
 
     from regard.models import create

@@ -1,4 +1,4 @@
-"""What a probe finds, and what it would find anyway."""
+"""Probing: what a probe finds in a trained model, and what it would find anyway."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from regard.lab.claims.engine.labeled_texts import shades
 
 @dataclass(frozen=True)
 class Probed(ClaimExperiment):
-    """A linear probe on one layer, which the axis names, beside its control task."""
+    """A linear probe on the layer that the axis names, with its control task."""
 
     start: PretrainedStart
-    sentences: int = 1500  # of which a tenth is tested on
+    sentences: int = 1500  # a tenth of them is the test set
 
     def figures(self, cell: ClaimCell, room: Workspace) -> dict[str, float]:
         from regard.methods.probe.experiment import probe

@@ -1,4 +1,4 @@
-"""What length costs."""
+"""How the time of attention grows with the length of a text."""
 
 from __future__ import annotations
 

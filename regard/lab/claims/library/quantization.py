@@ -1,4 +1,4 @@
-"""Weights of eight bits."""
+"""Quantization: weights of eight bits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ LARGER: Table = {"vocab_size": 8000, "width": 768, "layers": 4, "heads": 12, "ff
 
 
 def costs(small: bool, seed: int) -> dict[str, float]:
-    """Of a model large enough that its weights are what is waited for: bytes, and seconds a token
-    when it writes one text.
-    """
+    """Measures the bytes, and the seconds per token when it writes one text, of a model so large
+    that reading its weights takes most of the time."""
     import torch
 
     from regard.core.seeding import seed_torch

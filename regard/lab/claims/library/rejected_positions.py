@@ -1,4 +1,4 @@
-"""Why positions are not simply counted."""
+"""Why positions are not simple integers."""
 
 from __future__ import annotations
 

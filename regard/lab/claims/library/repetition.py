@@ -1,4 +1,4 @@
-"""What greed says twice."""
+"""Repetition in greedy decoding."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ RUN = TrainedExperiment(
 
 
 def repeated(ids: list[int]) -> float:
-    """Which share of the runs of four tokens was there before."""
+    """Returns the share of 4-grams that occurred before."""
     grams = [tuple(ids[i : i + GRAM]) for i in range(len(ids) - GRAM + 1)]
     return 1 - len(set(grams)) / len(grams)
 
 
 def ways(arm: str, seed: int, room: Workspace) -> Found:
-    """One model, and what it writes in every way, beside what people wrote there."""
+    """Trains one model and compares what it writes with every decoding method with what people
+    wrote."""
     from regard.data.corpus import Corpus
     from regard.decoding.generation import generate
     from regard.formats.directory import load

@@ -1,4 +1,4 @@
-"""Why scores are divided by the root of the width."""
+"""Why scores are divided by the square root of the width."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ ROWS, VALUES, STEPS, RATE = 64, 16, 200, 1e-3
 
 
 def figures(arm: str, width: float, seed: int) -> dict[str, float]:
-    """Random queries and keys: how far scores spread, what of a gradient comes through, and what
-    can be learned by it.
-    """
+    """Measures, for random queries and keys, the variance of the scores, how much of a gradient
+    passes the softmax, and how well a lookup can be learned."""
     import torch
 
     draw = torch.Generator().manual_seed(seed)
@@ -32,9 +31,8 @@ def figures(arm: str, width: float, seed: int) -> dict[str, float]:
 
 
 def learned(size: int, times: float, draw: Any) -> float:
-    """The squared error of a lookup: each row is to find its own value by its key, through queries
-    that a matrix makes of the keys and that begin as random as they are.
-    """
+    """Returns the squared error of a learned lookup: each row should find its own value by its key.
+    A matrix makes the queries from the keys, and it starts at random."""
     import torch
 
     keys, values = (torch.randn(ROWS, n, generator=draw) for n in (size, VALUES))

@@ -1,4 +1,4 @@
-"""Positions that are moved by a rotation."""
+"""A rotation shifts sinusoidal positions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ WIDTH, POSITIONS = 64, 4096
 
 
 def rotation(distance: int) -> Any:
-    """The map that takes every position to the one `distance` further, made without looking at
-    any."""
+    """Returns the map that shifts every position by `distance`, computed without looking at any
+    position."""
     import torch
 
     half = torch.arange(WIDTH // 2, dtype=torch.float64)
@@ -22,7 +22,7 @@ def rotation(distance: int) -> Any:
 
 
 def figures(arm: str, distance: float, seed: int) -> dict[str, float]:
-    """How far the rotated positions are from the real ones, everywhere."""
+    """Returns the largest distance between the rotated positions and the real ones."""
     import torch
 
     from regard.attention.position import sinusoids

@@ -1,4 +1,4 @@
-"""What a window saves."""
+"""How much time a window saves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def figures(arm: str, length: float, seed: int) -> dict[str, float]:
 
 
 def attention_alone(arm: str, rows: int) -> float:
-    """Seconds of one layer's weighted sums, without the projections and the network around."""
+    """Measures the seconds of one layer's attention, without the projections and the feed-forward
+    network."""
     import torch
 
     from regard.attention.kernels import AttentionArgs

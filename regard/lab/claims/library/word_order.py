@@ -1,4 +1,4 @@
-"""What attention knows of order without positions."""
+"""What attention knows about word order without positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHAPE: Table = {
 
 
 def figures(arm: str, at: float, seed: int) -> dict[str, float]:
-    """How much the mean of all rows changes when words change places."""
+    """Measures how much the mean of all rows changes when words are permuted."""
     import torch
 
     from regard.models import create
