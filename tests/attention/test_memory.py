@@ -37,12 +37,12 @@ def cache(batch: int, capacity: int) -> KVCache:
 
 def cuts(length: int, *sizes: int) -> list[slice]:
     """`length` rows in pieces of the given sizes, over and over."""
-    found, start = [], 0
+    slices, start = [], 0
     while start < length:
-        end = min(length, start + sizes[len(found) % len(sizes)])
-        found.append(slice(start, end))
+        end = min(length, start + sizes[len(slices) % len(sizes)])
+        slices.append(slice(start, end))
         start = end
-    return found
+    return slices
 
 
 # ------------------------------------------------------------------- the cache

@@ -321,7 +321,7 @@ def test_dropout_drops_the_share_it_should() -> None:
         batch, rows, keys = case.shape
         q, k, _ = triple(batch, HEADS, rows, keys, 4, 1, torch.float64)
         seen = case.seen.expand(batch, HEADS, rows, keys)
-        kept = [
+        outputs = [
             naive.survivors(
                 lambda a, b, c, p=case.pattern: p.attend(a, b, c, AttentionArgs(None, SCALE, 0.5)),
                 q,
@@ -331,7 +331,7 @@ def test_dropout_drops_the_share_it_should() -> None:
             )[seen]
             for seed in range(max(1, 6000 // int(seen.sum())))
         ]
-        assert torch.cat(kept).mean().item() == pytest.approx(1.0, abs=0.08), make.__name__
+        assert torch.cat(outputs).mean().item() == pytest.approx(1.0, abs=0.08), make.__name__
 
 
 def test_causal_over_real_blocks() -> None:

@@ -114,12 +114,12 @@ def test_an_unknown_family_gets_a_suggestion(capsys: pytest.CaptureFixture[str])
 
 
 def test_an_unknown_model_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys, "draw", "attention", "--model", "gtp2-medium")
-    assert "did you mean 'gpt2-medium'?" in said
+    message = refused(capsys, "draw", "attention", "--model", "gtp2-medium")
+    assert "did you mean 'gpt2-medium'?" in message
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "part"),
     [
         (["modles"], "modles"),
         (["models", "--jsn"], "--jsn"),
@@ -129,10 +129,10 @@ def test_an_unknown_model_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) 
     ids=str,
 )
 def test_misuse_is_two_lines(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    capsys: pytest.CaptureFixture[str], arguments: list[str], part: str
 ) -> None:
     message = refused(capsys, *arguments)
-    assert said in message
+    assert part in message
     assert "--help'" in message
 
 
@@ -182,7 +182,7 @@ def test_an_attention_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "part"),
     [
         (["--model", "bert-tiny", "--layer", "9"], "no layer 9"),
         (["--model", "bert-tiny", "--layer", "0"], "no layer 0"),
@@ -197,9 +197,9 @@ def test_an_attention_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_a_picture_that_cannot_be(
-    capsys: pytest.CaptureFixture[str], wanted: list[str], said: str
+    capsys: pytest.CaptureFixture[str], wanted: list[str], part: str
 ) -> None:
-    assert said in refused(capsys, "draw", "attention", *wanted)
+    assert part in refused(capsys, "draw", "attention", *wanted)
 
 
 def test_an_error_of_ours_is_one_line(

@@ -62,13 +62,13 @@ def test_what_learns_takes_the_same_options(name: str) -> None:
 def test_an_option_has_one_kind_of_value_everywhere() -> None:
     """A number is a number in all commands, and a switch is a switch; help texts may differ."""
     kinds: dict[str, dict[str, list[str]]] = {}
-    for command, made in EVERY.items():
-        for leaf in getattr(made, "leaves", []):
+    for command, parser in EVERY.items():
+        for leaf in getattr(parser, "leaves", []):
             if isinstance(leaf.about, Option):
                 kind = {int: "number", float: "number"}.get(leaf.kind, "words")
                 kind = "switch" if leaf.is_flag else kind
                 kinds.setdefault(leaf.name, {}).setdefault(kind, []).append(command)
-    assert not {name: found for name, found in kinds.items() if len(found) > 1}
+    assert not {name: uses for name, uses in kinds.items() if len(uses) > 1}
 
 
 @pytest.mark.parametrize("command", EVERY)
@@ -87,8 +87,8 @@ def test_functions_are_short() -> None:
     for file in CLI.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.FunctionDef):
-                told = ast.get_docstring(node) or ""
-                first = node.body[1] if told and len(node.body) > 1 else node.body[0]
+                docstring = ast.get_docstring(node) or ""
+                first = node.body[1] if docstring and len(node.body) > 1 else node.body[0]
                 body = (node.end_lineno or 0) - first.lineno + 1
                 assert body <= 60, f"{file.name}: {node.name} has {body} lines of code"
 
@@ -97,8 +97,8 @@ def test_functions_are_short() -> None:
 def test_an_old_command_says_what_it_is_called_now(
     old: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(capsys, old, "x")
-    assert f"unknown command {old!r}" in said and NOW[old].split()[0] in said
+    message = refused(capsys, old, "x")
+    assert f"unknown command {old!r}" in message and NOW[old].split()[0] in message
     assert NOW[old].split()[0] in program.list_commands(click.Context(program))
 
 
@@ -212,9 +212,9 @@ def test_every_answer_to_a_foreign_word_is_known() -> None:
         assert word == plain(word) and (key[: key.find(".") + 1] in keys or " " in key)
     for word, answers in WORDS.items():
         assert word == plain(word)
-        told = [plain(answer) for answer in answers.split()]
-        assert any(answer in known for answer in told), (word, answers)
-        rest = {answer for answer in told if answer not in known}
+        plain_answers = [plain(answer) for answer in answers.split()]
+        assert any(answer in known for answer in plain_answers), (word, answers)
+        rest = {answer for answer in plain_answers if answer not in known}
         assert rest <= {"model", "keyvalue"}, (word, rest)
 
 

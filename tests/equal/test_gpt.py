@@ -79,9 +79,9 @@ def test_gradients_of_a_training_step(make: Any, tmp_path: Path) -> None:
     loss = reference(tokens, labels=tokens).loss
     loss.backward()
     hidden = model(tokens)[:, :-1].flatten(0, 1)
-    found = model.output.surprisal(hidden, tokens[:, 1:].flatten()) / tokens[:, 1:].numel()
-    found.backward()
-    close(found.detach(), loss.detach())
+    our_loss = model.output.surprisal(hidden, tokens[:, 1:].flatten()) / tokens[:, 1:].numel()
+    our_loss.backward()
+    close(our_loss.detach(), loss.detach())
     body = reference.transformer
     tables = (body.wte, body.wpe) if make is gpt2 else (body.tokens_embed, body.positions_embed)
     first, mine = body.h[0], model.blocks[0]

@@ -116,10 +116,10 @@ def test_greedy_generation(tmp_path: Path) -> None:
     opened = ours(reference, tmp_path)
     prompt = words(97, 1, 9)
     expected = reference.generate(prompt, max_new_tokens=30, do_sample=False)[0, 9:].tolist()
-    ((found,),) = generate(
+    ((best,),) = generate(
         opened, [prompt[0].tolist()], max_new_tokens=30, temperature=0, eos_ids=[], banned=[]
     )
-    assert found.ids == expected
+    assert best.ids == expected
 
 
 @pytest.mark.parametrize("head", ["classify", "tag"])

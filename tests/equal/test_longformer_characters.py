@@ -82,11 +82,11 @@ def test_the_definition(rows: int, changes: dict[str, Any]) -> None:
 def test_padding_on_either_side(side: str) -> None:
     long, lengths = model(), [45, 13, 30]
     attention_mask, tokens = marks(lengths, side), words(VOCABULARY, 3, 45)
-    found = long(tokens, attention_mask)
-    close(found[attention_mask], written_out(long, tokens, attention_mask)[attention_mask])
+    rows = long(tokens, attention_mask)
+    close(rows[attention_mask], written_out(long, tokens, attention_mask)[attention_mask])
     for i, length in enumerate(lengths):
         close(
-            found[i][attention_mask[i]],
+            rows[i][attention_mask[i]],
             long(tokens[i][attention_mask[i]][None])[0].view(length, -1),
         )
 
@@ -111,8 +111,8 @@ def test_the_gradient_of_the_definition() -> None:
         (written_out(long, tokens, torch.ones(2, 45, dtype=torch.bool)) * scale).sum(),
         list(long.blocks.parameters()),
     )
-    found = torch.autograd.grad((long(tokens) * scale).sum(), list(long.blocks.parameters()))
-    for one, two in zip(found, wanted, strict=True):
+    slopes = torch.autograd.grad((long(tokens) * scale).sum(), list(long.blocks.parameters()))
+    for one, two in zip(slopes, wanted, strict=True):
         close(one / two.abs().max(), two / two.abs().max())
 
 

@@ -123,8 +123,8 @@ def test_padding_between_what_was_read_and_what_follows(
         inputs[field] = torch.cat([inputs[field], value], 1)
     reader = Reader(model, inputs, width + more)
     reader.read(0, width)
-    found = reader.read(width, width + more)
-    for rows, text in zip(found, texts, strict=True):
+    following = reader.read(width, width + more)
+    for rows, text in zip(following, texts, strict=True):
         whole = text | {name: torch.cat([text[name], new[0]])}
         close(rows, model(**collate([whole], marks=False).inputs)[0, -more:], CLOSE[torch.float32])
 

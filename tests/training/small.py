@@ -73,8 +73,8 @@ def planned(asked_for: Recipe) -> TrainingPlan:
 def resolved(table: dict[str, Any], *, processes: int = 1, layers: int = 12) -> Resolved:
     """A recipe of a BERT, resolved by facts that no file or machine has to give."""
     card, machine = FAMILIES["bert"], MachineFacts(processes=processes)
-    given = make({"model": "bert"}, table)
-    config = resolve(given, DataFacts("masked"), card, machine, ModelFacts(768))
+    requested = make({"model": "bert"}, table)
+    config = resolve(requested, DataFacts("masked"), card, machine, ModelFacts(768))
     return with_budget(config, card.trained(), RunFacts(100, 16.0, layers, 1.0))
 
 

@@ -72,7 +72,7 @@ def test_every_dtype_comes_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype) 
 
 def test_unusual_tensors_come_back(tmp_path: Path) -> None:
     base = torch.arange(12.0).reshape(3, 4)
-    given = {
+    tensors = {
         "scalar": torch.tensor(3.5, dtype=torch.float64),
         "empty": torch.zeros(0, 5),
         "transposed": base.T,
@@ -84,13 +84,13 @@ def test_unusual_tensors_come_back(tmp_path: Path) -> None:
         "parameter": torch.nn.Parameter(torch.tensor([float("nan"), -0.0, float("inf")])),
     }
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, {"weights": given, "memory": {}}, {})
+    checkpoints.save(1, {"weights": tensors, "memory": {}}, {})
     saved = checkpoints.latest()
     assert saved is not None and saved.tensors("memory") == {}
-    found = saved.tensors("weights")
-    assert found.keys() == given.keys()
-    for name, tensor in given.items():
-        assert bits_equal(found[name], tensor.detach()), name
+    back = saved.tensors("weights")
+    assert back.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert bits_equal(back[name], tensor.detach()), name
 
 
 def test_facts_come_back(tmp_path: Path) -> None:
@@ -298,11 +298,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    made = subprocess.run(
+    mount = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, text=True
     )
-    if made.returncode:
-        pytest.skip(f"mounting is not permitted here: {made.stderr.strip()}")
+    if mount.returncode:
+        pytest.skip(f"mounting is not permitted here: {mount.stderr.strip()}")
     yield disk
     subprocess.run(["umount", disk], check=True)
 
@@ -323,10 +323,10 @@ def test_a_disk_that_fills_while_writing(small_disk: Path, monkeypatch: pytest.M
     look = shutil.disk_usage
 
     def look_then_fill(path: Path) -> object:
-        found = look(path)
+        usage = look(path)
         if not (small_disk / "other").exists():
-            (small_disk / "other").write_bytes(b"x" * (found.free - 300_000))
-        return found
+            (small_disk / "other").write_bytes(b"x" * (usage.free - 300_000))
+        return usage
 
     monkeypatch.setattr(shutil, "disk_usage", look_then_fill)
     with pytest.raises(StorageError, match=r"No space left.*optimizer\.safetensors") as caught:

@@ -38,9 +38,9 @@ def test_from_nothing_to_a_model(where: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = regard("train", "gpt", where, *QUICK, "--out", out, "--steps", "4", "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["outcome"] == "done" and found["progress"]["step"] == 4
-    assert found["valid"]["bits_per_byte"] > 0
+    facts = json.loads(done.stdout)
+    assert facts["outcome"] == "done" and facts["progress"]["step"] == 4
+    assert facts["valid"]["bits_per_byte"] > 0
     assert "step 4 of 4" in done.stderr and "parameters" in done.stderr
     names = {file.name for file in out.iterdir()}
     assert {
@@ -60,9 +60,9 @@ def test_a_dry_run_writes_nothing(where: Path, tmp_path: Path) -> None:
         "train", "bert", where, *QUICK, "--out", out, "--steps", "9", "--dry-run", "--json"
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["recipe"]["objective"]["name"] == "sentences"
-    assert found["recipe"]["budget"]["steps"] == 9 and found["memory_needed"] > 0
+    plan = json.loads(done.stdout)
+    assert plan["recipe"]["objective"]["name"] == "sentences"
+    assert plan["recipe"]["budget"]["steps"] == 9 and plan["memory_needed"] > 0
     assert not out.exists()
 
 
@@ -97,18 +97,18 @@ def test_what_is_refused(where: Path, tmp_path: Path) -> None:
         "import sys, json; from regard.cli.main import main\nfor words in json.load(sys.stdin):\n"
     )
     code += "    print('code', main(words), file=sys.stderr)\n"
-    given = json.dumps([list(map(str, words)) for words, _ in cases])
+    lines = json.dumps([list(map(str, words)) for words, _ in cases])
     done = subprocess.run(
         [sys.executable, "-c", code],
-        input=given,
+        input=lines,
         env=environment(),
         capture_output=True,
         text=True,
         timeout=900,
     )
-    said = done.stderr.split("code 2\n")
-    assert len(said) == len(cases) + 1, done.stderr
-    for (words, expected), message in zip(cases, said, strict=False):
+    messages = done.stderr.split("code 2\n")
+    assert len(messages) == len(cases) + 1, done.stderr
+    for (words, expected), message in zip(cases, messages, strict=False):
         assert expected in message, (words, message)
     assert not out.exists() or not any(out.iterdir())
 
@@ -124,9 +124,9 @@ def stopped(command: list[str], run: Path, lines: int, number: signal.Signals) -
         assert process.poll() is None and time.monotonic() < end
         time.sleep(0.02)
     process.send_signal(number)
-    _, said = process.communicate(timeout=120)
+    _, output = process.communicate(timeout=120)
     if process.returncode:
-        assert b"everything is saved" in said, said
+        assert b"everything is saved" in output, output
     return process.returncode
 
 

@@ -40,9 +40,9 @@ def written(directory: Path, where: Path, names: Any, **changes: Any) -> list[Pa
     directory.mkdir(exist_ok=True)
     files = []
     for name in names:
-        made = recipe(name, where, shape=STILL[name], batch={"size": 8, "grad_accum": 2}, **changes)
+        plan = recipe(name, where, shape=STILL[name], batch={"size": 8, "grad_accum": 2}, **changes)
         file = directory / f"{name}.toml"
-        recipes.write(made, file)
+        recipes.write(plan, file)
         files.append(file)
     return files
 
@@ -92,8 +92,8 @@ def started(out: Path, file: Path, processes: int) -> subprocess.Popen[bytes]:
 
 
 def workers(parent: int) -> list[int]:
-    found = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(child) for child in found]
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in children]
 
 
 def wait_for(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
@@ -111,7 +111,7 @@ def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
     """torchrun starts all again; the result is that of the undisturbed run, bit for bit. Dropout
     is on.
     """
-    made = recipe(
+    plan = recipe(
         "transformer-xl",
         where,
         batch={"size": 8},
@@ -121,7 +121,7 @@ def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
         validation={"every": 30},
     )
     file = tmp_path / "run.toml"
-    recipes.write(made, file)
+    recipes.write(plan, file)
     work("train", tmp_path / "plain", [file], 2)
     process = started(tmp_path / "shaken", file, 2)
     saved = tmp_path / "shaken" / "run" / "checkpoints"
@@ -138,7 +138,7 @@ def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_resumed_by_another_number_of_processes(kind: str, where: Path, tmp_path: Path) -> None:
     """Two begin, one goes on: the same within the tolerance of the law."""
-    made = recipe(
+    plan = recipe(
         "transformer-xl",
         where,
         shape=STILL["transformer-xl"],
@@ -149,7 +149,7 @@ def test_resumed_by_another_number_of_processes(kind: str, where: Path, tmp_path
         validation={"every": 100},
     )
     file = tmp_path / "run.toml"
-    recipes.write(made, file)
+    recipes.write(plan, file)
     work("train", tmp_path / "plain", [file], 2)
     process = started(tmp_path / "shaken", file, 2)
     saved = tmp_path / "shaken" / "run" / "checkpoints"

@@ -108,8 +108,8 @@ def test_classes() -> None:
 
 
 def test_scores_are_apart_by_their_square() -> None:
-    given = [LabeledExample("a c", "b", label="1.5"), LabeledExample("b", "c d", label="0.5")]
-    objective = judging.build(Classify, "bert", judging.examples("similar", given))
+    examples = [LabeledExample("a c", "b", label="1.5"), LabeledExample("b", "c d", label="0.5")]
+    objective = judging.build(Classify, "bert", judging.examples("similar", examples))
     model = lively(judging.model_of("bert", {"classify": 1}, torch.float64))
     batch = judging.batch_of(objective)
     sums = found(RDrop(objective, 0.5), model, batch)
@@ -121,8 +121,8 @@ def test_the_language_model_beside_a_task() -> None:
     objective = judging.build(Classify, "gpt", judging.examples("classify", texts(), ["x", "y"]))
     model = lively(judging.model_of("gpt", {"classify": 2}, torch.float64))
     batch = judging.batch_of(objective)
-    made = RDrop(objective, 3.0)
-    sums = found(made, model, batch)
+    rdrop = RDrop(objective, 3.0)
+    sums = found(rdrop, model, batch)
 
     def ask() -> Tensor:
         hidden = objective.hidden(model, batch)
@@ -135,17 +135,17 @@ def test_the_language_model_beside_a_task() -> None:
         rows = int(attention_mask.sum()) - 1
         wanted += sum(float(naive(one[i, t], two[i, t])) for t in range(rows)) / rows
     assert float(sums["language_apart"]) == pytest.approx(wanted, rel=1e-9)
-    assert made.weights == {"language": 0.5, "language_apart": 1.5, "classify_apart": 3.0}
-    assert made.counts(batch)["language_apart"] == 3
+    assert rdrop.weights == {"language": 0.5, "language_apart": 1.5, "classify_apart": 3.0}
+    assert rdrop.counts(batch)["language_apart"] == 3
 
 
 def test_choices() -> None:
-    given = [
+    examples = [
         MultipleChoice("a c", ("b", "d e"), None, 1),
         MultipleChoice("d", ("e", "f g", "h"), None, 0),
         MultipleChoice("d", ("e", "f g"), None, None),
     ]
-    objective = judging.build(Choose, "bert", judging.examples("choose", given))
+    objective = judging.build(Choose, "bert", judging.examples("choose", examples))
     model = lively(judging.model_of("bert", {"choose": 1}, torch.float64))
     batch = judging.batch_of(objective)
     sums = found(RDrop(objective, 1.0), model, batch)
@@ -155,12 +155,14 @@ def test_choices() -> None:
 
 
 def test_classes_that_are_each_a_yes_or_no() -> None:
-    given = [
+    examples = [
         MultiLabelExample("a c d", None, ("x",)),
         MultiLabelExample("b", None, ()),
         MultiLabelExample("d e f g"),
     ]
-    objective = judging.build(Multilabel, "bert", judging.examples("multilabel", given, ["x", "y"]))
+    objective = judging.build(
+        Multilabel, "bert", judging.examples("multilabel", examples, ["x", "y"])
+    )
     model = lively(judging.model_of("bert", {"classify": 2}, torch.float64))
     batch = judging.batch_of(objective)
     sums = found(RDrop(objective, 1.0), model, batch)
@@ -170,11 +172,11 @@ def test_classes_that_are_each_a_yes_or_no() -> None:
 
 
 def test_candidates_of_a_mention() -> None:
-    given = [
+    examples = [
         Mention("a c", "a", (EntityCandidate("b"), EntityCandidate("d", "e")), "d"),
         Mention("d f", "f", tuple(map(EntityCandidate, "egh")), "h"),
     ]
-    objective = judging.build(Link, "bert", judging.examples("link", given))
+    objective = judging.build(Link, "bert", judging.examples("link", examples))
     model = lively(judging.model_of("bert", {"choose": 1}, torch.float64))
     batch = judging.batch_of(objective)
     sums = found(RDrop(objective, 1.0), model, batch)
@@ -215,9 +217,9 @@ def test_answers_of_xlnet_that_may_be_missing() -> None:
     objective = answers.objective("xlnet", answers.long_ones(4, impossible=True), 24)
     model = lively(answers.model_of("xlnet", torch.float64))
     batch = answers.batch_of(objective)
-    made = RDrop(objective, 2.0)
-    sums = found(made, model, batch)
-    assert made.weights == {"answerable": 0.5, "answerable_apart": 1.0, "answer_apart": 2.0}
+    rdrop = RDrop(objective, 2.0)
+    sums = found(rdrop, model, batch)
+    assert rdrop.weights == {"answerable": 0.5, "answerable_apart": 1.0, "answer_apart": 2.0}
     head = model.heads["span"]
 
     def ask() -> tuple[Tensor, Tensor, Tensor]:
@@ -266,10 +268,10 @@ def test_words_by_the_naive_formula(
     monkeypatch.setattr(agree_file, "CHUNK", chunk)
     changes: dict[str, Any] = {"engine": {"precision": "fp64"}, "robust": {"rdrop": 0.7}}
     loop = looped("gpt", where, **changes)
-    model, made = loop.model, loop.objective
+    model, objective = loop.model, loop.objective
     batch = loop.batches.make(0)[0]
     torch.manual_seed(5)
-    loss = made.loss(model, batch)
+    loss = objective.loss(model, batch)
     loop.total(loss.sums, loss.counts).backward()
     mine = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
@@ -312,23 +314,23 @@ def test_a_mixture_agrees_part_by_part(where: Path) -> None:
     ]
     loop = looped("gpt", where, objective={"name": "mixture", "parts": parts},
                    robust={"rdrop": 2.0, "adversary": "fgm"})  # fmt: skip
-    taken = loop.step(4)
+    step = loop.step(4)
     names = ["causal.causal", "causal.causal_apart", "whole.prefix", "whole.prefix_apart"]
-    assert sorted(taken.losses) == names and all(taken.losses.values())
+    assert sorted(step.losses) == names and all(step.losses.values())
     weights = loop.objective.weights
     assert weights["causal.causal_apart"] == 2 * weights["causal.causal"] == 1.5
-    wanted = sum(weights[name] * loss for name, loss in taken.losses.items())
-    assert taken.loss == pytest.approx(wanted)
+    wanted = sum(weights[name] * loss for name, loss in step.losses.items())
+    assert step.loss == pytest.approx(wanted)
 
 
 def test_both_passes_read_the_same_disturbed_words(where: Path) -> None:
     """Without dropout two passes over words that are moved alike agree."""
     robust = {"rdrop": 1.0, "token_noise": 0.3, "neftune": 5.0, "adversary": "freelb"}
     loop = looped("t5", where, shape=STILL["t5"], robust=robust)
-    taken = loop.step(4)
-    assert abs(taken.losses["span_apart"]) < 1e-7
+    step = loop.step(4)
+    assert abs(step.losses["span_apart"]) < 1e-7
     plain = looped("t5", where, shape=STILL["t5"]).step(4)
-    assert abs(taken.losses["span"] - plain.losses["span"]) > 1e-4
+    assert abs(step.losses["span"] - plain.losses["span"]) > 1e-4
 
 
 # -- what stands behind it
@@ -359,14 +361,14 @@ def test_a_watched_model_answers_as_the_model_does() -> None:
     rows, wanted = hidden.flatten(0, 1), tokens.flatten()
     nats = seen.output.surprisal(rows, wanted)
     assert torch.equal(nats, model.output.surprisal(rows, wanted))
-    (asked,) = seen.words
-    assert asked.hidden is rows and asked.targets is wanted and asked.shares is None
-    assert asked.nats is nats
+    (call,) = seen.words
+    assert call.hidden is rows and call.targets is wanted and call.shares is None
+    assert call.nats is nats
     soft = SoftTarget(0.9, 0.01)
     assert torch.equal(
         seen.output.softened(rows, wanted, soft), model.output.softened(rows, wanted, soft)
     )
-    said, alone = seen.read("classify", hidden), seen.heads["classify"](hidden)
-    assert torch.equal(said, alone) and torch.equal(said, model.read("classify", hidden))
+    logits, alone = seen.read("classify", hidden), seen.heads["classify"](hidden)
+    assert torch.equal(logits, alone) and torch.equal(logits, model.read("classify", hidden))
     noted = [(one.head, one.scores) for one in seen.scores]
-    assert noted == [("classify", said), ("classify", alone)] and len(seen.words) == 2
+    assert noted == [("classify", logits), ("classify", alone)] and len(seen.words) == 2

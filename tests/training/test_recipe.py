@@ -25,7 +25,7 @@ def test_words_become_tables() -> None:
 
 
 def test_a_recipe_reads_back_as_it_was(tmp_path: Path) -> None:
-    given = make(
+    recipe = make(
         {
             "model": "xlnet",
             "seed": 7,
@@ -34,8 +34,8 @@ def test_a_recipe_reads_back_as_it_was(tmp_path: Path) -> None:
             "shape": {"layers": 3, "window": [8, 8, 16]},
         }
     )
-    write(given, tmp_path / "recipe.toml")
-    assert make(read(tmp_path / "recipe.toml")) == given
+    write(recipe, tmp_path / "recipe.toml")
+    assert make(read(tmp_path / "recipe.toml")) == recipe
     assert [file.name for file in tmp_path.iterdir()] == ["recipe.toml"]
 
 

@@ -255,8 +255,8 @@ def test_one_point_and_a_flat_line_are_drawn():
 
 def test_places_follow_the_numbers():
     picture = tree.fromstring(inline(Panel("x", [CurveLine("x", [(0, 0.0), (10, 4.0)])])))
-    found = picture.findall(".//path[@class]")[-1].get("d")
-    assert found == "M64.0 216.0 L624.0 52.0"
+    path = picture.findall(".//path[@class]")[-1].get("d")
+    assert path == "M64.0 216.0 L624.0 52.0"
 
 
 @pytest.mark.parametrize(
@@ -269,10 +269,10 @@ def test_places_follow_the_numbers():
     ],
 )
 def test_ticks_are_round_and_cover(low, high, expected):
-    found = steps_between(low, high)
-    assert found[0] <= low and found[-1] >= high and 3 <= len(found) <= 7
+    ticks = steps_between(low, high)
+    assert ticks[0] <= low and ticks[-1] >= high and 3 <= len(ticks) <= 7
     if low < high:
-        assert found == pytest.approx(expected)
+        assert ticks == pytest.approx(expected)
 
 
 def test_smoothing_and_thinning_keep_what_matters():
