@@ -49,27 +49,6 @@ def test_help_is_quick() -> None:
     assert min(seconds() for _ in range(7)) < 0.3
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["--version"], [], ["models", "--help"], ["draw", "attention", "--help"]],
-    ids=" ".join,
-)
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    code = (
-        "import sys; from regard.cli.main import main; code = main(sys.argv[1:]); "
-        "heavy = {'torch', 'numpy', 'rich', 'tokenizers'} & set(sys.modules); "
-        "sys.exit(code or (str(heavy) if heavy else 0))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["models"], ["info"], ["convert"], ["draw", "attention"]):
-        assert main([*arguments, "--help"]) == 0
-        assert "Example" in capsys.readouterr().out
-
-
 def test_alone_it_helps(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], ["draw"]):
         assert main(arguments) == 0

@@ -28,6 +28,7 @@ from tests.equal.reference import (
     theirs,
     words,
 )
+from tests.refusals import refuses
 
 VOCABULARY, ROWS, BATCH, PAD = 61, 43, 3, 1
 LENGTHS = [43, 17, 30]
@@ -336,7 +337,7 @@ def test_a_long_copy_is_saved_as_a_longformer(
 
 def test_a_long_copy_cannot_guess_words_with_another_activation() -> None:
     """The published head uses the exact GELU, whatever the layers use."""
-    with pytest.raises(ConfigError, match="gelu_tanh"):
+    with refuses(ConfigError, "gelu_tanh"):
         lengthen(short(activation="gelu_tanh"))
     assert lengthen(short({"classify": 3}, activation="gelu_tanh"), 40, 8)
 
@@ -345,7 +346,7 @@ def test_a_long_copy_cannot_guess_words_with_another_activation() -> None:
     "wrong", [{"window": 3}, {"window": 0}, {"window": (4, 4)}, {"window": (4, 4, 5)}], ids=str
 )
 def test_windows_that_cannot_be(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="window"):
+    with refuses(ConfigError, "window"):
         LongformerConfig(layers=3, width=24, heads=3, **wrong)
 
 

@@ -45,13 +45,6 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return run
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert f"regard {command} " in shown and "--jsonl" in shown
-
-
 # -- what they take
 
 

@@ -14,29 +14,9 @@ from torch import Tensor
 from regard.models.state import State
 from regard.training.adversary import word_embedding
 from regard.training.loop import Loop
-from regard.training.recipe import Recipe
 from tests.tasks import tuning
-from tests.training.small import planned, recipe
+from tests.training.small import STILL, gradients, looped, recipe, same
 from tests.training.test_parallel import work, written
-
-STILL: dict[str, dict[str, Any]] = {
-    "gpt": {"dropout": 0.0, "dropout_attention": 0.0, "dropout_embedding": 0.0},
-    "bert": {"dropout": 0.0, "dropout_attention": 0.0},
-    "transformer-xl": {"dropout": 0.0},
-    "xlnet": {"dropout": 0.0},
-    "t5": {"dropout": 0.0},
-    "lstm": {"dropout": 0.0},
-}
-
-
-def looped(asked_for: Recipe) -> Loop:
-    return planned(asked_for).loop
-
-
-def same(one: dict[str, Tensor], two: dict[str, Tensor], within: float = 1e-12) -> None:
-    assert one.keys() == two.keys()
-    for name, value in one.items():
-        assert (two[name] - value).abs().max() <= within, name
 
 
 @pytest.mark.parametrize("family", [*STILL, "longformer", "longformer-characters", "transformer"])
@@ -44,12 +24,6 @@ def test_every_family_has_an_embedding(family: str, where: Path) -> None:
     plan = looped(recipe(family, where, robust={"adversary": "fgm", "neftune": 1.0}))
     loss = plan.step(4).loss
     assert math.isfinite(loss) and word_embedding(plan.model)
-
-
-def gradients(loop: Loop) -> dict[str, Tensor]:
-    loop.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
-    loop.step(1)
-    return {n: p.grad.clone() for n, p in loop.model.named_parameters() if p.grad is not None}
 
 
 def exactly(family: str, where: Path, accumulate: int = 1, **robust: Any) -> Loop:

@@ -9,13 +9,8 @@ import pytest
 import torch
 
 from regard.training.loop import Diverged, Loop
-from tests.training.small import STILL, planned, recipe
-
-
-def gradients(loop: Loop) -> dict[str, torch.Tensor]:
-    loop.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
-    loop.step(1)
-    return {n: p.grad.clone() for n, p in loop.model.named_parameters() if p.grad is not None}
+from tests.refusals import refuses
+from tests.training.small import STILL, gradients, planned, recipe
 
 
 @pytest.mark.parametrize("family", STILL)
@@ -64,7 +59,7 @@ def test_a_rehearsal_leaves_no_trace(where: Path) -> None:
 
 def test_a_loss_that_is_no_number_stops_before_the_weights_change(where: Path) -> None:
     plan = planned(recipe("gpt", where, optimizer={"lr": 1e30, "grad_clip": 0.0}))
-    with pytest.raises(Diverged, match=r"step \d+ has no finite loss.*samples are \d+ to \d+"):
+    with refuses(Diverged, "step", "norm", "samples", "optimizer.lr", "engine.precision=fp32"):
         for _ in range(20):
             before = weights(plan.loop)
             plan.loop.step(20)

@@ -21,6 +21,7 @@ from regard.models import FAMILIES
 from regard.training import run as runs
 from regard.training.loop import Loop
 from regard.training.recipe import Recipe
+from tests.refusals import warns
 from tests.training.small import data, recipe
 
 KILLS = 30
@@ -192,7 +193,7 @@ def test_a_damaged_checkpoint_falls_back(where: Path, tmp_path: Path) -> None:
     content = bytearray(weights.read_bytes())
     content[-5] ^= 1
     weights.write_bytes(content)
-    with pytest.warns(UserWarning, match="weights.safetensors"):
+    with warns(UserWarning, "weights.safetensors"):
         run(Recipe(), tmp_path / "run", resume=True, display="silent")
     assert bits(tmp_path / "run") == whole
 

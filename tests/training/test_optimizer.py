@@ -108,7 +108,7 @@ def test_only_what_learns_is_in_a_group():
     assert all(p is not model.matrix for g in groups_of(model, 0.1) for p in g["params"])
     for p in model.parameters():
         p.requires_grad_(False)
-    with pytest.raises(ConfigError, match="no weight that learns"):
+    with refuses(ConfigError, "weight"):
         optimizer("adamw", model, lr=1e-3)
 
 
@@ -135,7 +135,7 @@ def test_rates_fall_from_layer_to_layer():
             assert scales[id(p)] == 0.5**layers, key
         else:
             assert scales[id(p)] == 1.0, key
-    with pytest.raises(ConfigError, match="over 0 and at most 1"):
+    with refuses(ConfigError, "optimizer.layer_decay", 1.5):
         optimizer("adamw", model, lr=1e-3, layer_decay=1.5)
 
 
@@ -322,12 +322,12 @@ def test_an_allocated_state_is_that_before_the_first_step():
 def test_a_state_of_another_kind_is_refused():
     model = Toy()
     stored = state_tensors(learn_with(model, 1), model)
-    with pytest.raises(FormatError, match="another optimizer"):
+    with refuses(FormatError, "matrix", "exp_avg"):
         load_state(optimizer("bert-adam", model, lr=1e-2), model, stored)
     adamw = optimizer("adamw", model, lr=1e-2)
-    with pytest.raises(FormatError, match="the model has not"):
+    with refuses(FormatError, "'elsewhere'"):
         load_state(adamw, model, stored | {"elsewhere/step": torch.tensor(1.0)})
-    with pytest.raises(FormatError, match=r"matrix/exp_avg is .* of shape \[2\]"):
+    with refuses(FormatError, "matrix/exp_avg", [2]):
         load_state(adamw, model, stored | {"matrix/exp_avg": torch.zeros(2)})
 
 

@@ -104,6 +104,16 @@ def wait_for(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -> 
         time.sleep(0.05)
 
 
+def disturbed(plan: recipes.Recipe, place: Path) -> tuple[Path, subprocess.Popen[bytes]]:
+    """Two processes have learned it, and two others are at it, with checkpoints already."""
+    file, saved = place / "run.toml", place / "shaken" / "run" / "checkpoints"
+    recipes.write(plan, file)
+    work("train", place / "plain", [file], 2)
+    process = started(place / "shaken", file, 2)
+    wait_for(lambda: len(list(saved.glob("step-*"))) > 1, process)
+    return file, process
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
@@ -120,12 +130,7 @@ def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
         checkpoint={"every": 3},
         validation={"every": 30},
     )
-    file = tmp_path / "run.toml"
-    recipes.write(plan, file)
-    work("train", tmp_path / "plain", [file], 2)
-    process = started(tmp_path / "shaken", file, 2)
-    saved = tmp_path / "shaken" / "run" / "checkpoints"
-    wait_for(lambda: len(list(saved.glob("step-*"))) > 1, process)
+    _, process = disturbed(plan, tmp_path)
     os.kill(workers(process.pid)[-1], signal.SIGKILL)
     assert process.wait(timeout=240) == 0
     plain, shaken = (
@@ -148,12 +153,7 @@ def test_resumed_by_another_number_of_processes(kind: str, where: Path, tmp_path
         checkpoint={"every": 3},
         validation={"every": 100},
     )
-    file = tmp_path / "run.toml"
-    recipes.write(plan, file)
-    work("train", tmp_path / "plain", [file], 2)
-    process = started(tmp_path / "shaken", file, 2)
-    saved = tmp_path / "shaken" / "run" / "checkpoints"
-    wait_for(lambda: len(list(saved.glob("step-*"))) > 1, process)
+    file, process = disturbed(plan, tmp_path)
     process.terminate()
     process.wait(timeout=60)
     work("train", tmp_path / "shaken", [file], 1)

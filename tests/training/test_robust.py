@@ -15,19 +15,15 @@ from regard.attention.block import Block, CrossBlock
 from regard.core.errors import ConfigError
 from regard.methods.finetune.run import finetune
 from regard.models import FAMILIES
-from regard.training.loop import Loop
 from regard.training.recipe import Recipe, Robust
 from regard.training.robust import DropPath, deepen, passes
 from regard.training.robust import DropPathMask as Depth
 from regard.training.train_module import blocks
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
-from tests.training.small import SHAPES, planned, recipe
+from tests.training.small import SHAPES, loop_of
 from tests.training.test_never_lost import bits
-
-
-def looped(family: str, where: Path, **changes: Any) -> Loop:
-    return planned(recipe(family, where, **changes)).loop
 
 
 def model(family: str = "gpt", layers: int = 4) -> Any:
@@ -109,14 +105,14 @@ def test_a_model_that_has_learned_is_used_as_it_is(family: str) -> None:
 
 
 def test_a_depth_of_0_changes_no_bit(where: Path) -> None:
-    plain, none = looped("bert", where), looped("bert", where, robust={"drop_path": 0.0})
+    plain, none = loop_of("bert", where), loop_of("bert", where, robust={"drop_path": 0.0})
     assert plain.step(4) == none.step(4)
     assert not any(isinstance(part, DropPath) for part in none.model.modules())
 
 
 def test_forgotten_activations_leave_out_the_same_layers(where: Path) -> None:
     remembering, forgotten = (
-        looped("bert", where, robust={"drop_path": 0.5}, engine={"checkpointing": again})
+        loop_of("bert", where, robust={"drop_path": 0.5}, engine={"checkpointing": again})
         for again in (False, True)
     )
     assert remembering.step(4) == forgotten.step(4)
@@ -125,21 +121,21 @@ def test_forgotten_activations_leave_out_the_same_layers(where: Path) -> None:
 
 
 def test_a_step_is_a_function_of_seed_and_step(where: Path) -> None:
-    one, two = (looped("gpt", where, robust={"drop_path": 0.5}) for _ in range(2))
+    one, two = (loop_of("gpt", where, robust={"drop_path": 0.5}) for _ in range(2))
     torch.manual_seed(99)
     assert one.step(4) == two.step(4)
-    assert one.step(4).loss != looped("gpt", where, seed=2, robust={"drop_path": 0.5}).step(4).loss
+    assert one.step(4).loss != loop_of("gpt", where, seed=2, robust={"drop_path": 0.5}).step(4).loss
 
 
 def test_an_lstm_has_no_layer_to_spare(where: Path) -> None:
-    with pytest.raises(ConfigError, match="LSTM has none that it could do without"):
-        looped("lstm", where, robust={"drop_path": 0.5})
+    with refuses(ConfigError, "robust.drop_path", "LSTM"):
+        loop_of("lstm", where, robust={"drop_path": 0.5})
 
 
 def test_gates_that_take_away(where: Path) -> None:
     extensions = {"gates": {"kind": "highway"}}
-    with pytest.raises(ConfigError, match="with highway gates it also takes away"):
-        looped("gpt", where, robust={"drop_path": 0.5}, extensions=extensions)
+    with refuses(ConfigError, "robust.drop_path", "highway"):
+        loop_of("gpt", where, robust={"drop_path": 0.5}, extensions=extensions)
 
 
 def test_the_work_of_a_step() -> None:
