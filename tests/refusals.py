@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,5 +29,5 @@ def warns(category: type[Warning], *parts: object) -> Iterator[pytest.WarningsRe
     mentions("\n".join(str(one.message) for one in caught), parts)
 
 
-def mentions(message: str, parts: tuple[object, ...]) -> None:
+def mentions(message: str, parts: Iterable[object]) -> None:
     assert [part for part in parts if str(part) not in message] == [], message

@@ -89,12 +89,12 @@ def test_models_as_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_an_unknown_family_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "did you mean 'bert'?" in refused(capsys, "models", "--family", "brt")
+    assert "'bert'" in refused(capsys, "models", "--family", "brt")
 
 
 def test_an_unknown_model_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     message = refused(capsys, "draw", "attention", "--model", "gtp2-medium")
-    assert "did you mean 'gpt2-medium'?" in message
+    assert "'gpt2-medium'" in message
 
 
 @pytest.mark.parametrize(
