@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -301,15 +299,6 @@ def test_texts_that_were_cut_are_said(world):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loaded.classify("a film")
-
-
-def test_nothing_heavy_comes_with_the_methods():
-    code = (
-        "import sys; import regard.api; "
-        "print([m for m in ('torch', 'numpy', 'sklearn', 'transformers') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 # -- tensors, as a tokenizer makes them and a model takes them
