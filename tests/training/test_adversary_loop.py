@@ -62,11 +62,11 @@ def test_texts_of_other_lengths_add_up_as_well(tmp_path: Path) -> None:
     file = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
     slopes = []
     for accumulate in (1, 4):
-        plain = tuning.recipe(
+        run_recipe = tuning.recipe(
             model, file, robust={"adversary": "pgd"}, engine={"precision": "fp64"},
             optimizer={"grad_clip": 0.0}, batch={"grad_accum": accumulate},
         )  # fmt: skip
-        slopes.append(gradients(looped(plain)))
+        slopes.append(gradients(looped(run_recipe)))
     same(slopes[0], slopes[1], 1e-10)
 
 
@@ -137,8 +137,8 @@ ALL = {"rdrop": 0.5, "drop_path": 0.3, "token_noise": 0.1, "neftune": 2.0}
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(
     family: str, adversary: str, where: Path
 ) -> None:
-    plan = recipe(family, where, robust={"adversary": adversary, **ALL})
-    through, first, second = (looped(plan) for _ in range(3))
+    run_recipe = recipe(family, where, robust={"adversary": adversary, **ALL})
+    through, first, second = (looped(run_recipe) for _ in range(3))
     steps = [through.step(4) for _ in range(4)]
     for _ in range(2):
         first.step(4)
@@ -217,6 +217,8 @@ def test_extended_models_are_disturbed_as_others(extension: str, where: Path) ->
 
 
 def test_words_in_half_precision(where: Path) -> None:
-    plan = recipe("gpt", where, engine={"precision": "bf16"}, robust={"adversary": "pgd", **ALL})
-    losses = looped(plan).step(4).losses
+    run_recipe = recipe(
+        "gpt", where, engine={"precision": "bf16"}, robust={"adversary": "pgd", **ALL}
+    )
+    losses = looped(run_recipe).step(4).losses
     assert set(losses) == {"causal", "causal_apart"} and 0 < losses["causal_apart"] < 1

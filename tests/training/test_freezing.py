@@ -114,12 +114,12 @@ def test_frozen_weights_stay_to_the_bit(
     optimizer: str, bert: Path, reviews: Path, tmp_path: Path
 ) -> None:
     """Weight decay included, which would pull every weight it may touch."""
-    recipe = tuning.recipe(
+    run_recipe = tuning.recipe(
         bert,
         reviews,
         optimizer={"name": optimizer, "freeze_layers": 2, "weight_decay": 0.5, "lr": 0.01},
     )
-    run(recipe, tmp_path / "run", display="silent")
+    run(run_recipe, tmp_path / "run", display="silent")
     moved = changed(bert, tmp_path / "run")
     assert moved and all("layer.2." in name or "pooler" in name for name in moved), moved
     assert any("layer.2." in name for name in moved)
@@ -135,11 +135,11 @@ def test_pruned_weights_stay_away(
     prune(str(bert), tmp_path / "sparse", Plan(weights=0.5, repeats=0))
     options = {"name": optimizer, "weight_decay": 0.1, "lr": 0.01, "keep_sparsity": True}
     for name in ("whole", "parts"):
-        recipe = tuning.recipe(tmp_path / "sparse", reviews, optimizer=options)
+        run_recipe = tuning.recipe(tmp_path / "sparse", reviews, optimizer=options)
         if name == "parts":
-            interrupted(recipe, tmp_path / name, [2], monkeypatch)
+            interrupted(run_recipe, tmp_path / name, [2], monkeypatch)
         else:
-            run(recipe, tmp_path / name, display="silent")
+            run(run_recipe, tmp_path / name, display="silent")
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
     before, after = (load_file(tmp_path / n / "model.safetensors") for n in ("sparse", "whole"))
     empty = [k for k, v in before.items() if "layer." in k and v.dim() == 2 and (v == 0).any()]
@@ -161,12 +161,12 @@ def test_nothing_is_frozen_by_default(bert: Path, reviews: Path, tmp_path: Path)
 
 def test_thawed_layers_learn_from_their_step_on(bert: Path, reviews: Path, tmp_path: Path) -> None:
     for steps, layers in ((4, set()), (5, {2}), (9, {1, 2}), (13, {0, 1, 2})):
-        recipe = tuning.recipe(
+        run_recipe = tuning.recipe(
             bert, reviews, optimizer={"unfreeze_every": 4}, budget={"steps": steps},
             schedule={"name": "constant", "warmup": 0},
             validation={"every": steps},
         )  # fmt: skip
-        run(recipe, tmp_path / str(steps), display="silent")
+        run(run_recipe, tmp_path / str(steps), display="silent")
         moved = changed(bert, tmp_path / str(steps))
         assert {int(n.split("layer.")[1][0]) for n in moved if "layer." in n} == layers
         assert not any("embeddings" in name for name in moved)
@@ -189,8 +189,8 @@ def test_resumed_equals_uninterrupted(
 ) -> None:
     changes = {"optimizer": {"name": optimizer, "weight_decay": 0.0, "lr": 0.01} | frozen}
     run(tuning.recipe(bert, reviews, **changes), tmp_path / "whole", display="silent")
-    recipe = tuning.recipe(bert, reviews, **changes)
-    interrupted(recipe, tmp_path / "parts", [1, 3, 6], monkeypatch)
+    run_recipe = tuning.recipe(bert, reviews, **changes)
+    interrupted(run_recipe, tmp_path / "parts", [1, 3, 6], monkeypatch)
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
     assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
 
@@ -229,8 +229,10 @@ def test_frozen_layers_cost_less(tmp_path: Path) -> None:
     file = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(200))
     spent = {}
     for frozen in (0, 8):
-        recipe = tuning.recipe(model, file, batch={"size": 64}, optimizer={"freeze_layers": frozen})
-        loop = looped(recipe)
+        run_recipe = tuning.recipe(
+            model, file, batch={"size": 64}, optimizer={"freeze_layers": frozen}
+        )
+        loop = looped(run_recipe)
         with FlopCounterMode(display=False) as counted:
             loop.step(100)
         spent[frozen] = counted.get_total_flops()
@@ -296,13 +298,13 @@ def test_frozen_under_several_processes(
     kind: str, optimizer: str, bert: Path, reviews: Path, tmp_path: Path
 ) -> None:
     chosen = {"freeze_layers": 2, "name": optimizer}
-    recipe = tuning.recipe(
+    run_recipe = tuning.recipe(
         bert, reviews, optimizer=chosen, engine={"parallel": kind, "sync_warmup": 2,
          "sync_every": 2},
         checkpoint={"every": 4}, budget={"steps": 8},
     )  # fmt: skip
     file = tmp_path / "frozen.toml"
-    recipes.write(recipe, file)
+    recipes.write(run_recipe, file)
     under_torchrun("train", tmp_path / "runs", [file], 2)
     run = tmp_path / "runs" / "frozen"
     moved = changed(bert, run)

@@ -42,7 +42,7 @@ def figures(run: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if "second" not in k} for line in lines]
 
 
-def interrupted(plan: Recipe, out: Path, steps: list[int], patch: pytest.MonkeyPatch) -> None:
+def interrupted(run_recipe: Recipe, out: Path, steps: list[int], patch: pytest.MonkeyPatch) -> None:
     """Trains, with a SIGTERM in the middle of each of these steps, until it is done."""
     plain = Loop.step
 
@@ -53,7 +53,7 @@ def interrupted(plan: Recipe, out: Path, steps: list[int], patch: pytest.MonkeyP
         return plain(self, *rest)
 
     patch.setattr(Loop, "step", step)
-    facts = run(plan, out, display="silent")
+    facts = run(run_recipe, out, display="silent")
     while facts["outcome"] == "interrupted":
         facts = run(Recipe(), out, resume=True, display="silent")
     assert facts["outcome"] == "done" and not steps
@@ -88,10 +88,10 @@ def test_resumed_equals_uninterrupted(
 ) -> None:
     """Stopped twice, every objective."""
     source = pairs if name == "pairs" else where
-    plan = recipe(family, source, objective={"name": name, **options})
-    run(plan, tmp_path / "whole", display="silent")
-    plan = recipe(family, source, objective={"name": name, **options})
-    interrupted(plan, tmp_path / "parts", [1, 4], monkeypatch)
+    run_recipe = recipe(family, source, objective={"name": name, **options})
+    run(run_recipe, tmp_path / "whole", display="silent")
+    run_recipe = recipe(family, source, objective={"name": name, **options})
+    interrupted(run_recipe, tmp_path / "parts", [1, 4], monkeypatch)
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
     assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
 
@@ -128,11 +128,11 @@ def test_stopped_during_validation(
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
 
 
-def child(plan: Recipe, out: Path) -> None:
+def child(run_recipe: Recipe, out: Path) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     resume = (out / "recipe.toml").is_file()
-    run(Recipe() if resume else plan, out, resume=resume, display="silent")
+    run(Recipe() if resume else run_recipe, out, resume=resume, display="silent")
 
 
 def wait_a_little(process: Any, metrics: Path, dice: random.Random) -> None:
@@ -156,16 +156,16 @@ def test_killed_at_random_moments(where: Path, tmp_path: Path) -> None:
         "checkpoint": {"every": 1},
         "validation": {"every": 50},
     }
-    plan: Callable[[], Recipe] = lambda: recipe("transformer-xl", where, **changes)  # noqa: E731
+    new_recipe: Callable[[], Recipe] = lambda: recipe("transformer-xl", where, **changes)  # noqa: E731
     fork = multiprocessing.get_context("fork")
-    whole = fork.Process(target=child, args=(plan(), tmp_path / "whole"))
+    whole = fork.Process(target=child, args=(new_recipe(), tmp_path / "whole"))
     whole.start()
     whole.join()
     assert whole.exitcode == 0
     dice, kills = random.Random(5), 0
     out = tmp_path / "parts"
     while kills < KILLS + 5:
-        process = fork.Process(target=child, args=(plan(), out))
+        process = fork.Process(target=child, args=(new_recipe(), out))
         process.start()
         wait_a_little(process, out / "metrics.jsonl", dice)
         if process.exitcode is not None:
@@ -174,7 +174,7 @@ def test_killed_at_random_moments(where: Path, tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         kills += 1
-    last = fork.Process(target=child, args=(plan(), out))
+    last = fork.Process(target=child, args=(new_recipe(), out))
     last.start()
     last.join()
     assert last.exitcode == 0
@@ -185,8 +185,8 @@ def test_killed_at_random_moments(where: Path, tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_falls_back(where: Path, tmp_path: Path) -> None:
-    plan = recipe("gpt", where, checkpoint={"every": 2}, budget={"steps": 6})
-    run(plan, tmp_path / "run", display="silent")
+    run_recipe = recipe("gpt", where, checkpoint={"every": 2}, budget={"steps": 6})
+    run(run_recipe, tmp_path / "run", display="silent")
     whole = bits(tmp_path / "run")
     newest = max((tmp_path / "run" / "checkpoints").glob("step-*"))
     weights = newest / "weights.safetensors"
@@ -199,9 +199,11 @@ def test_a_damaged_checkpoint_falls_back(where: Path, tmp_path: Path) -> None:
 
 
 def test_what_diverged_is_kept(where: Path, tmp_path: Path) -> None:
-    plan = recipe("gpt", where, optimizer={"lr": 1e30, "grad_clip": 0.0}, budget={"steps": 20})
+    run_recipe = recipe(
+        "gpt", where, optimizer={"lr": 1e30, "grad_clip": 0.0}, budget={"steps": 20}
+    )
     with pytest.raises(runs.Diverged):
-        run(plan, tmp_path / "run", display="silent")
+        run(run_recipe, tmp_path / "run", display="silent")
     saved = runs.Checkpoints(tmp_path / "run" / "checkpoints").latest()
     assert saved is not None and saved.facts["reason"] == "diverged"
     assert all(torch.isfinite(w).all() for w in saved.tensors("weights").values())

@@ -40,9 +40,11 @@ def written(directory: Path, where: Path, names: Any, **changes: Any) -> list[Pa
     directory.mkdir(exist_ok=True)
     files = []
     for name in names:
-        plan = recipe(name, where, shape=STILL[name], batch={"size": 8, "grad_accum": 2}, **changes)
+        run_recipe = recipe(
+            name, where, shape=STILL[name], batch={"size": 8, "grad_accum": 2}, **changes
+        )
         file = directory / f"{name}.toml"
-        recipes.write(plan, file)
+        recipes.write(run_recipe, file)
         files.append(file)
     return files
 
@@ -104,10 +106,10 @@ def wait_for(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -> 
         time.sleep(0.05)
 
 
-def disturbed(plan: recipes.Recipe, place: Path) -> tuple[Path, subprocess.Popen[bytes]]:
+def disturbed(run_recipe: recipes.Recipe, place: Path) -> tuple[Path, subprocess.Popen[bytes]]:
     """Two processes have learned it, and two others are at it, with checkpoints already."""
     file, saved = place / "run.toml", place / "shaken" / "run" / "checkpoints"
-    recipes.write(plan, file)
+    recipes.write(run_recipe, file)
     work("train", place / "plain", [file], 2)
     process = started(place / "shaken", file, 2)
     wait_for(lambda: len(list(saved.glob("step-*"))) > 1, process)
@@ -121,7 +123,7 @@ def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
     """torchrun starts all again; the result is that of the undisturbed run, bit for bit. Dropout
     is on.
     """
-    plan = recipe(
+    run_recipe = recipe(
         "transformer-xl",
         where,
         batch={"size": 8},
@@ -130,7 +132,7 @@ def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
         checkpoint={"every": 3},
         validation={"every": 30},
     )
-    _, process = disturbed(plan, tmp_path)
+    _, process = disturbed(run_recipe, tmp_path)
     os.kill(workers(process.pid)[-1], signal.SIGKILL)
     assert process.wait(timeout=240) == 0
     plain, shaken = (
@@ -143,7 +145,7 @@ def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_resumed_by_another_number_of_processes(kind: str, where: Path, tmp_path: Path) -> None:
     """Two begin, one goes on: the same within the tolerance of the law."""
-    plan = recipe(
+    run_recipe = recipe(
         "transformer-xl",
         where,
         shape=STILL["transformer-xl"],
@@ -153,7 +155,7 @@ def test_resumed_by_another_number_of_processes(kind: str, where: Path, tmp_path
         checkpoint={"every": 3},
         validation={"every": 100},
     )
-    file, process = disturbed(plan, tmp_path)
+    file, process = disturbed(run_recipe, tmp_path)
     process.terminate()
     process.wait(timeout=60)
     work("train", tmp_path / "shaken", [file], 1)

@@ -156,11 +156,11 @@ def test_a_task_is_learned_and_resumed(tmp_path: Path, stop: list[int]) -> None:
         "batch": {"size": 16},
         "budget": {"steps": 48},
     }
-    plans = [tuning.recipe(model, file, **changes) for _ in range(2)]
-    whole = finetune(plans[0], tmp_path / "whole", display="silent")
+    run_recipes = [tuning.recipe(model, file, **changes) for _ in range(2)]
+    whole = finetune(run_recipes[0], tmp_path / "whole", display="silent")
     assert whole["valid"]["accuracy"] >= 0.9
     stop += [48 + 20]
-    facts = finetune(plans[1], tmp_path / "parts", display="silent")
+    facts = finetune(run_recipes[1], tmp_path / "parts", display="silent")
     assert facts["outcome"] == "interrupted"
     finetune(Recipe(), tmp_path / "parts", resume=True, display="silent")
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")

@@ -23,8 +23,8 @@ from tests.refusals import refuses
 from tests.training.small import data, recipe
 
 
-def train(plan: Recipe, out: Path, **more: Any) -> dict[str, Any]:
-    return runs.train(plan, out, display="silent", **more)
+def train(run_recipe: Recipe, out: Path, **more: Any) -> dict[str, Any]:
+    return runs.train(run_recipe, out, display="silent", **more)
 
 
 def test_the_run_is_a_model_directory(where: Path, tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ def test_the_mean_of_the_last_checkpoints(where: Path, tmp_path: Path) -> None:
 
 
 def test_minutes_become_steps(where: Path, tmp_path: Path) -> None:
-    timed = recipe(
+    run_recipe = recipe(
         "gpt", where, budget={"steps": None, "minutes": 0.05}, validation={"every": 10**6}
     )
-    facts = train(timed, tmp_path / "run")
+    facts = train(run_recipe, tmp_path / "run")
     settled = read_resolved(tmp_path / "run" / "recipe.toml")
     assert settled.budget.steps > 5 and facts["progress"]["step"] <= settled.budget.steps
     assert facts["progress"]["seconds"] < 3 * 1.5
@@ -92,8 +92,10 @@ def test_long_steps_are_estimated(where: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(plans.Loop, "step", lambda self, number: steps.append(number))
     monkeypatch.setattr(plans, "gemm_peak", lambda dtype: 1e5)
     notes: list[str] = []
-    timed = recipe("gpt", where, budget={"steps": None, "minutes": 600.0})
-    plan = plans.prepare(timed, ProcessGroup(), torch.device("cpu"), notes.append, patience=1.0)
+    run_recipe = recipe("gpt", where, budget={"steps": None, "minutes": 600.0})
+    plan = plans.prepare(
+        run_recipe, ProcessGroup(), torch.device("cpu"), notes.append, patience=1.0
+    )
     plan.batches.close()
     step = plan.facts["step_flops"] / 1e5
     assert step > plans.LONG and not steps
@@ -106,8 +108,8 @@ def test_long_steps_are_estimated(where: Path, monkeypatch: pytest.MonkeyPatch) 
     [({"tokens": 4 * 32 * 7}, 7), ({"epochs": 2.0}, None), ({"steps": 9}, 9)],
 )
 def test_other_budgets(budget: dict[str, Any], steps: int | None, where: Path) -> None:
-    budgeted = recipe("gpt", where, budget={"steps": None} | budget)
-    plan = plans.prepare(budgeted, ProcessGroup(), torch.device("cpu"), lambda text: None)
+    run_recipe = recipe("gpt", where, budget={"steps": None} | budget)
+    plan = plans.prepare(run_recipe, ProcessGroup(), torch.device("cpu"), lambda text: None)
     plan.batches.close()
     assert plan.recipe.budget.steps == (steps or round(2 * len(plan.objective) / 4))
 
@@ -120,16 +122,16 @@ def test_compiling_is_tried_where_it_may_pay(
     notes: list[str] = []
     compiled: list[bool] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self: compiled.append(True))
-    long = recipe("gpt", where, engine={"compile": None}, budget={"steps": 10**9})
-    plan = plans.prepare(long, ProcessGroup(), torch.device("cpu"), notes.append)
+    run_recipe = recipe("gpt", where, engine={"compile": None}, budget={"steps": 10**9})
+    plan = plans.prepare(run_recipe, ProcessGroup(), torch.device("cpu"), notes.append)
     plan.batches.close()
     assert compiled and plan.recipe.engine.compile in ("yes", "no")
     assert (plan.recipe.engine.compile == "yes") == any("compiled:" in note for note in notes)
 
 
 def test_two_processes_cannot_write_one_run(where: Path, tmp_path: Path) -> None:
-    frequent = recipe("gpt", where, checkpoint={"every": 1})
-    train(frequent, tmp_path / "run")
+    run_recipe = recipe("gpt", where, checkpoint={"every": 1})
+    train(run_recipe, tmp_path / "run")
     with RunLock(tmp_path / "run"), refuses(StorageError, tmp_path / "run"):
         train(Recipe(), tmp_path / "run", resume=True)
 
@@ -155,9 +157,9 @@ def test_a_model_of_another_tokenizer_is_refused(where: Path, tmp_path: Path) ->
     other = data(tmp_path / "other")
     text = (other / "tokenizer.json").read_text().replace('"w9"', '"word9"')
     (other / "tokenizer.json").write_text(text)
-    other_words = replaced(recipe(str(tmp_path / "run"), other), shape={})
+    run_recipe = replaced(recipe(str(tmp_path / "run"), other), shape={})
     with refuses(RegardError, other, tmp_path / "run"):
-        train(other_words, tmp_path / "more")
+        train(run_recipe, tmp_path / "more")
 
 
 def test_data_that_is_damaged_is_refused(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ def gradients(recipe: Path, out: Path) -> None:
     """Those of the first step, after they have been added over all processes."""
     device = torch.device("cpu")
     group = join(device)
-    chosen = recipes.make(recipes.read(recipe))
-    plan = prepare(chosen, group, device, print, data=data_for(chosen))
+    run_recipe = recipes.make(recipes.read(recipe))
+    plan = prepare(run_recipe, group, device, print, data=data_for(run_recipe))
     plan.loop.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
     step = plan.loop.step(1)
     plan.batches.close()
