@@ -111,16 +111,22 @@ def test_published(name: str) -> None:
     assert count_parameters(name) == COUNTS[name]
 
 
-@pytest.mark.parametrize(
-    ("name", "heads", "counts"),
-    [
-        *((n, [{"pool": 0}, {"masked": 0, "next": 2}, {"masked": 0}], c) for n, c in BERT.items()),
-        *((n, [{}, {"masked": 0}], c) for n, c in XLNET.items()),
-        *((n, [{"pool": 0}, {"masked": 0}], c) for n, c in LONGFORMER.items()),
-    ],
-)
-def test_with_and_without_heads(name: str, heads: list[Any], counts: tuple[int, ...]) -> None:
-    assert tuple(empty(name, each).parameter_count() for each in heads) == counts
+@pytest.mark.parametrize("name", BERT)
+def test_bert_with_and_without_heads(name: str) -> None:
+    kinds: list[dict[str, int]] = [{"pool": 0}, {"masked": 0, "next": 2}, {"masked": 0}]
+    assert tuple(empty(name, heads).parameter_count() for heads in kinds) == BERT[name]
+
+
+@pytest.mark.parametrize("name", XLNET)
+def test_xlnet_with_and_without_its_output(name: str) -> None:
+    kinds: list[dict[str, int]] = [{}, {"masked": 0}]
+    assert tuple(empty(name, heads).parameter_count() for heads in kinds) == XLNET[name]
+
+
+@pytest.mark.parametrize("name", LONGFORMER)
+def test_longformer_with_pooler_and_with_output(name: str) -> None:
+    kinds: list[dict[str, int]] = [{"pool": 0}, {"masked": 0}]
+    assert tuple(empty(name, heads).parameter_count() for heads in kinds) == LONGFORMER[name]
 
 
 @pytest.mark.parametrize(
