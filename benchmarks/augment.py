@@ -154,8 +154,8 @@ def settings_of(row: dict[str, Any], options: Any) -> dict[str, Any] | None:
     study = options.every.get(row["task"])
     if study is None or row["size"] not in study.steps:
         return None
-    found: dict[str, Any] = study.settings(row["arm"], row["size"], row["seed"], options.digest)
-    return found
+    settings: dict[str, Any] = study.settings(row["arm"], row["size"], row["seed"], options.digest)
+    return settings
 
 
 def cell(name: str, arm: str, size: int, seed: int, options: Any) -> dict[str, Any]:
@@ -169,41 +169,41 @@ def cell(name: str, arm: str, size: int, seed: int, options: Any) -> dict[str, A
 
 def compared(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each task and size, with the gains of the same seeds."""
-    found = []
+    lines = []
     for task, size in dict.fromkeys((row["task"], row["size"]) for row in rows):
         measure = STUDIES[task].task.measure
-        held = [row for row in rows if (row["task"], row["size"]) == (task, size)]
+        cells = [row for row in rows if (row["task"], row["size"]) == (task, size)]
         scores = {
-            arm: {r["seed"]: r["scores"][measure] for r in held if r["arm"] == arm} for arm in ARMS
+            arm: {r["seed"]: r["scores"][measure] for r in cells if r["arm"] == arm} for arm in ARMS
         }
         seeds = sorted(set.intersection(*(set(each) for each in scores.values())))
         if not seeds:
             continue
-        made = {arm: [each[seed] for seed in seeds] for arm, each in scores.items()}
+        by_seed = {arm: [each[seed] for seed in seeds] for arm, each in scores.items()}
         gains = {
-            arm: [new - old for new, old in zip(made[arm], made["plain"], strict=True)]
+            arm: [new - old for new, old in zip(by_seed[arm], by_seed["plain"], strict=True)]
             for arm in ARMS[1:]
         }
-        file = next(row for row in held if row["arm"] == "file")
-        found.append(
-            {"task": task, "size": size, "measure": measure, "seeds": len(seeds), "scores": made,
-             "gains": gains, "steps": held[0]["settings"]["steps"], "examples": file["examples"],
+        file = next(row for row in cells if row["arm"] == "file")
+        lines.append(
+            {"task": task, "size": size, "measure": measure, "seeds": len(seeds), "scores": by_seed,
+             "gains": gains, "steps": cells[0]["settings"]["steps"], "examples": file["examples"],
              "rows": file["rows"], "share": file["share"], "copies": file["copies"],
-             "passes": {row["arm"]: passes(row) for row in held}}
+             "passes": {row["arm"]: passes(row) for row in cells}}
         )  # fmt: skip
     order = list(STUDIES)
-    return sorted(found, key=lambda row: (order.index(row["task"]), row["examples"]))
+    return sorted(lines, key=lambda row: (order.index(row["task"]), row["examples"]))
 
 
 def passes(row: dict[str, Any]) -> float:
     """How often a cell has read its file."""
-    given = row["settings"]
-    return float(given["steps"] * given["batch"] / row["rows"])
+    settings = row["settings"]
+    return float(settings["steps"] * settings["batch"] / row["rows"])
 
 
 def verdict(gains: Sequence[float]) -> str:
-    found = judged(gains)
-    return {"": "one seed says nothing", "level": "within the noise"}.get(found, found)
+    word = judged(gains)
+    return {"": "one seed says nothing", "level": "within the noise"}.get(word, word)
 
 
 def signed(gains: Sequence[float]) -> str:
@@ -251,7 +251,7 @@ def said(compare: Sequence[dict[str, Any]]) -> str:
     """In words: how often it helped."""
     every = [verdict(gains) for row in compare for gains in row["gains"].values()]
     counts = {word: every.count(word) for word in ("better", "worse", "within the noise")}
-    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     less = sum(row["passes"]["file"] < 1 for row in compare)
     unread = (
         f"In {less} of {len(compare)} rows the file with variants is read less than once: a part "
@@ -264,9 +264,9 @@ def said(compare: Sequence[dict[str, Any]]) -> str:
     )
     both = both if {row["task"] for row in compare} >= {"reviews", "entail"} else ""
     return (unread if less else "") + (
-        f"Of {len(every)} comparisons: {told or 'none with several seeds'}. The paper reports 3.0 "
-        "points on average with 500 examples and 0.8 with all, for models that had read nothing "
-        f"before; of pre-trained ones it expects less.{both}"
+        f"Of {len(every)} comparisons: {counted or 'none with several seeds'}. The paper reports "
+        "3.0 points on average with 500 examples and 0.8 with all, for models that had read "
+        f"nothing before; of pre-trained ones it expects less.{both}"
     )
 
 

@@ -90,56 +90,56 @@ def measured(sides: list[str], repeats: int, tiny: bool) -> dict[str, Any]:
         for name in sides:
             print(f"{name} …", file=sys.stderr, flush=True)
             running.append(Side(name, model))
-        found: dict[str, Any] = {s.name: {"bytes": s.bytes, "seconds": {}} for s in running}
+        by_side: dict[str, Any] = {s.name: {"bytes": s.bytes, "seconds": {}} for s in running}
         for batch in BATCHES:
             times: dict[str, list[float]] = {name: [] for name in sides}
             for turn in range(repeats + 1):  # the first is not counted
                 for side in running:
                     seconds, ids = side.ask(texts[:batch], new)
-                    found[side.name].setdefault("ids", ids[0])
+                    by_side[side.name].setdefault("ids", ids[0])
                     if turn:
                         times[side.name].append(seconds)
-            for name, taken in times.items():
-                found[name]["seconds"][str(batch)] = taken
+            for name, durations in times.items():
+                by_side[name]["seconds"][str(batch)] = durations
         for side in running:
             side.close()
-    for row in found.values():
+    for row in by_side.values():
         row["rate"] = {
-            batch: int(batch) * new / statistics.median(taken)
-            for batch, taken in row["seconds"].items()
+            batch: int(batch) * new / statistics.median(durations)
+            for batch, durations in row["seconds"].items()
         }
-    same = found.get(BASE, next(iter(found.values())))["ids"]
-    for row in found.values():  # how many tokens are those of fp32, from the first on
+    same = by_side.get(BASE, next(iter(by_side.values())))["ids"]
+    for row in by_side.values():  # how many tokens are those of fp32, from the first on
         differ = (
             i for i, pair in enumerate(zip(row["ids"], same, strict=True)) if len({*pair}) > 1
         )
         row["same"] = next(differ, len(same))
         del row["ids"]
-    return {"sides": found, "new": new}
+    return {"sides": by_side, "new": new}
 
 
-def section(found: dict[str, Any]) -> str:
-    sides = found["sides"]
+def section(report: dict[str, Any]) -> str:
+    sides = report["sides"]
     base = sides.get(BASE)
     rows = []
     for name, row in sides.items():
         cells = [name, f"{row['bytes'] / 1e6:,.0f}"]
         share = row["bytes"] / base["bytes"] if base else 0.0
-        kept = f"{share:.1%}" if base else "–"
-        cells.append(goal(kept, share <= SMALL) if name in INT8 else kept)
+        of_base = f"{share:.1%}" if base else "–"
+        cells.append(goal(of_base, share <= SMALL) if name in INT8 else of_base)
         for batch in map(str, BATCHES):
             rate = row["rate"][batch]
             ratio = rate / base["rate"][batch] if base else 0.0
-            told = f"{ratio:.2f}" if base else "–"
+            times_base = f"{ratio:.2f}" if base else "–"
             aimed = name in INT8 and batch == "1"
-            cells += [f"{rate:,.1f}", goal(told, ratio >= FASTER) if aimed else told]
-        rows.append([*cells, f"{row['same']} of {found['new']}"])
+            cells += [f"{rate:,.1f}", goal(times_base, ratio >= FASTER) if aimed else times_base]
+        rows.append([*cells, f"{row['same']} of {report['new']}"])
     heads = ["", "MB", "of fp32", *(text for batch in BATCHES for text in (
         f"tokens/s, {batch} at once", "× ours, fp32")), "tokens as fp32"]  # fmt: skip
     parts = [
         "## Compression",
         "Made by `python benchmarks/compress.py`: GPT-2 124M with random weights, greedy decoding "
-        f"of {found['new']} tokens after {PROMPT}, {THREADS} threads; every side in a process of "
+        f"of {report['new']} tokens after {PROMPT}, {THREADS} threads; every side in a process of "
         "its own, in turn, medians. The last column says how many tokens of the first text are "
         f"those of fp32 before one differs. Goals: int8 at least {FASTER:g} times our fp32 with "
         f"one text, at least CTranslate2's speed with one and with eight, at most {SMALL:.0%} of "
@@ -154,7 +154,7 @@ def section(found: dict[str, Any]) -> str:
 
 def beside(sides: dict[str, Any]) -> list[str]:
     """Our int8 against each peer, in words."""
-    told = []
+    lines = []
     for peer in (name for name in NEEDED if name in sides):
         for ours in (name for name in INT8 if name in sides):
             ratios = {
@@ -165,8 +165,8 @@ def beside(sides: dict[str, Any]) -> list[str]:
                 f"{goal(f'{ratio:.2f}', ratio >= 1 or peer != PEER)} times with {batch}"
                 for batch, ratio in ratios.items()
             )
-            told.append(f"* {ours} against {peer}: {shown}")
-    return ["\n".join(told)] if told else []
+            lines.append(f"* {ours} against {peer}: {shown}")
+    return ["\n".join(lines)] if lines else []
 
 
 def main() -> None:
@@ -187,14 +187,14 @@ def main() -> None:
     settings = {"sides": sides, "repeats": options.repeats, "tiny": options.tiny,
                 "threads": THREADS, "prompt": PROMPT, "batches": BATCHES}  # fmt: skip
     name = "tiny" if options.tiny else "some" if options.only else "all"
-    found = once(
+    report = once(
         options.out.resolve() / f"{name}.json",
         lambda: measured(sides, options.repeats, options.tiny),
         settings,
     )
     if name == "all":
-        put("compression", section(found), options.page)
-    print(json.dumps(found, indent=1) if options.json else section(found))
+        put("compression", section(report), options.page)
+    print(json.dumps(report, indent=1) if options.json else section(report))
 
 
 if __name__ == "__main__":

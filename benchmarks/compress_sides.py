@@ -70,8 +70,8 @@ def ours(model: Path, kind: str | None) -> tuple[Continue, int]:
     opened = load(place)
 
     def write(prompts: Prompts, new: int) -> Prompts:
-        found = generate(opened, prompts, max_new_tokens=new, eos_ids=[], banned=[])
-        return [best[0].ids for best in found]
+        answers = generate(opened, prompts, max_new_tokens=new, eos_ids=[], banned=[])
+        return [best[0].ids for best in answers]
 
     return write, weight(place, "*.safetensors")
 
@@ -86,11 +86,11 @@ def huggingface(model: Path) -> tuple[Continue, int]:
     def write(prompts: Prompts, new: int) -> Prompts:
         ids = torch.tensor(prompts)
         with torch.inference_mode():
-            found = opened.generate(
+            tokens = opened.generate(
                 ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, min_new_tokens=new,
                 do_sample=False, pad_token_id=0,
             )  # fmt: skip
-        return [row[ids.size(1) :] for row in found.tolist()]
+        return [row[ids.size(1) :] for row in tokens.tolist()]
 
     return write, weight(model, "*.safetensors")
 
@@ -105,7 +105,7 @@ def ctranslate2(model: Path) -> tuple[Continue, int]:
     words = [f"t{i}" for i in range(AutoConfig.from_pretrained(model).vocab_size)]
 
     class Converter(TransformersConverter):  # type: ignore[misc]
-        def load_tokenizer(self, *given: Any, **more: Any) -> Any:
+        def load_tokenizer(self, *args: Any, **more: Any) -> Any:
             table = WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[0])
             last = words[-1]
             return PreTrainedTokenizerFast(
@@ -119,11 +119,11 @@ def ctranslate2(model: Path) -> tuple[Continue, int]:
 
     def write(prompts: Prompts, new: int) -> Prompts:
         rows = [[words[i] for i in prompt] for prompt in prompts]
-        found = opened.generate_batch(
+        results = opened.generate_batch(
             rows, max_length=new, min_length=new, sampling_topk=1, beam_size=1,
             include_prompt_in_result=False,
         )  # fmt: skip
-        return [result.sequences_ids[0] for result in found]
+        return [result.sequences_ids[0] for result in results]
 
     return write, weight(place, "model.bin")
 
@@ -161,17 +161,17 @@ def llama(model: Path) -> tuple[Continue, int]:
         logits = (cpp.llama_get_logits_ith(context, end) for end in ends)
         return [int(np.ctypeslib.as_array(row, (words,)).argmax()) for row in logits]
 
-    def write(prompts: Prompts, new: int, held: Any = quiet) -> Prompts:
+    def write(prompts: Prompts, new: int, _callback: Any = quiet) -> Prompts:
         cpp.llama_memory_clear(cpp.llama_get_memory(context), True)
-        found: Prompts = [[] for _ in prompts]
+        texts: Prompts = [[] for _ in prompts]
         rows, start = prompts, 0
         for _ in range(new):
             tokens = read(rows, start)
             start += len(rows[0])
-            for row, token in zip(found, tokens, strict=True):
+            for row, token in zip(texts, tokens, strict=True):
                 row.append(token)
             rows = [[token] for token in tokens]
-        return found
+        return texts
 
     return write, file.stat().st_size
 

@@ -62,19 +62,19 @@ def cell(task: Task, data: Files, seed: int, precision: str, epochs: int) -> dic
     """A teacher, its student, and the same student by itself; measured in one process."""
     place = data.runs / f"distill-{task.name}-{precision}-{seed}"
     shutil.rmtree(place, ignore_errors=True)
-    made: dict[str, Path] = {"teacher": place / "teacher"}
+    places: dict[str, Path] = {"teacher": place / "teacher"}
     grown = replace(task, epochs=max(task.epochs, epochs))  # no teacher is beaten by time alone
-    seconds = {"teacher": finetuned(grown, data, minilm(), made["teacher"], seed, precision)}
-    made["student"] = place / "student"
-    seconds["student"] = taught(task, data, made, seed, precision, epochs)
-    made["alone"] = place / "alone"
+    seconds = {"teacher": finetuned(grown, data, minilm(), places["teacher"], seed, precision)}
+    places["student"] = place / "student"
+    seconds["student"] = taught(task, data, places, seed, precision, epochs)
+    places["alone"] = place / "alone"
     longer = replace(task, epochs=epochs, rate=RATE)
-    first = made["student"] / "first" / "student"
-    seconds["alone"] = finetuned(longer, data, first, made["alone"], seed, precision)
-    found = measured(task, data, made, precision)
+    first = places["student"] / "first" / "student"
+    seconds["alone"] = finetuned(longer, data, first, places["alone"], seed, precision)
+    figures = measured(task, data, places, precision)
     shutil.rmtree(place, ignore_errors=True)  # some hundred megabytes each
     about = {"task": task.name, "seed": seed, "precision": precision}
-    return about | {"seconds": seconds, "epochs": epochs} | found
+    return about | {"seconds": seconds, "epochs": epochs} | figures
 
 
 def finetuned(task: Task, data: Files, model: Path, out: Path, seed: int, precision: str) -> float:
@@ -86,7 +86,7 @@ def finetuned(task: Task, data: Files, model: Path, out: Path, seed: int, precis
 
 
 def taught(
-    task: Task, data: Files, made: dict[str, Path], seed: int, precision: str, epochs: int
+    task: Task, data: Files, places: dict[str, Path], seed: int, precision: str, epochs: int
 ) -> float:
     from regard.methods.distill.run import Asked, distill
     from regard.training import recipe as recipes
@@ -96,32 +96,32 @@ def taught(
              "examples": {"task": task.task}}  # fmt: skip
     recipe = recipes.make(recipes.overrides(settings(longer, precision)), table)
     began = time.perf_counter()
-    asked = Asked(str(made["teacher"]), STUDENT, "hinton", vocab_size=WORDS)
-    distill(recipe, made["student"], asked, display="silent")
+    plan = Asked(str(places["teacher"]), STUDENT, "hinton", vocab_size=WORDS)
+    distill(recipe, places["student"], plan, display="silent")
     return time.perf_counter() - began
 
 
-def measured(task: Task, data: Files, made: dict[str, Path], precision: str) -> dict[str, Any]:
+def measured(task: Task, data: Files, places: dict[str, Path], precision: str) -> dict[str, Any]:
     from regard.api import load
     from regard.evaluation.predict import Predictor
     from regard.tasks import read
 
     examples: Any = read(data.test, task.task)
-    loaded = {name: load(path) for name, path in made.items()}
-    asked = {name: Predictor(one, precision) for name, one in loaded.items()}
-    found: dict[str, Any] = {"scores": {}, "speed": {}, "parameters": {}, "bytes": {}}
-    times: dict[str, list[float]] = {name: [] for name in asked}
+    loaded = {name: load(path) for name, path in places.items()}
+    predictors = {name: Predictor(one, precision) for name, one in loaded.items()}
+    figures: dict[str, Any] = {"scores": {}, "speed": {}, "parameters": {}, "bytes": {}}
+    times: dict[str, list[float]] = {name: [] for name in predictors}
     for _ in range(ROUNDS):
-        for name, predictor in asked.items():
+        for name, predictor in predictors.items():
             began = time.perf_counter()
-            said = [one.value for one in predictor(examples)]
+            answers = [one.value for one in predictor(examples)]
             times[name].append(time.perf_counter() - began)
-            found["scores"][name] = scores(task, examples, said)
-    for name, path in made.items():
-        found["speed"][name] = len(examples) / min(times[name])
-        found["parameters"][name] = loaded[name].model.parameter_count()
-        found["bytes"][name] = (path / "model.safetensors").stat().st_size
-    return found
+            figures["scores"][name] = scores(task, examples, answers)
+    for name, path in places.items():
+        figures["speed"][name] = len(examples) / min(times[name])
+        figures["parameters"][name] = loaded[name].model.parameter_count()
+        figures["bytes"][name] = (path / "model.safetensors").stat().st_size
+    return figures
 
 
 # -- the page
@@ -129,33 +129,33 @@ def measured(task: Task, data: Files, made: dict[str, Path], precision: str) -> 
 
 def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The cells of one task and precision, over their seeds."""
-    made = []
+    lines = []
     for name, precision in dict.fromkeys((row["task"], row["precision"]) for row in rows):
-        held = [row for row in rows if (row["task"], row["precision"]) == (name, precision)]
+        cells = [row for row in rows if (row["task"], row["precision"]) == (name, precision)]
         measure = TASKS[name].measure
         by = {
-            side: [row["scores"][side][measure] for row in held]
+            side: [row["scores"][side][measure] for row in cells]
             for side in ("teacher", "student", "alone")
         }
         means = {side: statistics.fmean(values) for side, values in by.items()}
-        made.append(
+        lines.append(
             {
                 "task": name,
                 "precision": precision,
-                "seeds": len(held),
+                "seeds": len(cells),
                 "measure": measure,
                 **by,
                 "kept": means["student"] / means["teacher"],
                 "alone_kept": means["alone"] / means["teacher"],
-                "speed": [row["speed"]["student"] / row["speed"]["teacher"] for row in held],
-                "share": held[0]["parameters"]["student"] / held[0]["parameters"]["teacher"],
-                "parameters": held[0]["parameters"],
-                "bytes": held[0]["bytes"],
-                "seconds": [row["seconds"]["student"] for row in held],
-                "epochs": held[0]["epochs"],
+                "speed": [row["speed"]["student"] / row["speed"]["teacher"] for row in cells],
+                "share": cells[0]["parameters"]["student"] / cells[0]["parameters"]["teacher"],
+                "parameters": cells[0]["parameters"],
+                "bytes": cells[0]["bytes"],
+                "seconds": [row["seconds"]["student"] for row in cells],
+                "epochs": cells[0]["epochs"],
             }
         )
-    return made
+    return lines
 
 
 HEADS = ["task", "seeds", "measure", "teacher", "student", "kept", "labels alone", "kept",
@@ -230,8 +230,8 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
         task = options.tasks[row["task"]]
         return settings_of(task, row["seed"], row["precision"], options.epochs)
 
-    found = cells(options.cells, wanted)
-    return sorted(found, key=lambda row: (NAMES.index(row["task"]), row["seed"]))
+    rows = cells(options.cells, wanted)
+    return sorted(rows, key=lambda row: (NAMES.index(row["task"]), row["seed"]))
 
 
 def main() -> None:

@@ -64,8 +64,8 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
                         task.settings(side, seed, precision, options.same_allocator),
                     )
                     say(f"  {row['scores']}, {row['seconds']:.1f} s")
-    found = cells(options.cells, lambda row: settings_of(row, options.tasks))
-    return sorted(found, key=lambda row: (list(TASKS).index(row["task"]), row["seed"]))
+    rows = cells(options.cells, lambda row: settings_of(row, options.tasks))
+    return sorted(rows, key=lambda row: (list(TASKS).index(row["task"]), row["seed"]))
 
 
 def settings_of(row: dict[str, Any], tasks: dict[str, Task]) -> dict[str, Any] | None:
@@ -83,18 +83,18 @@ def kind_of(row: dict[str, Any]) -> tuple[str, str, bool]:
 
 def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Ours beside theirs: one row for each task, precision and allocator."""
-    found = []
+    comparisons = []
     for key in dict.fromkeys(map(kind_of, rows)):
         task = TASKS[key[0]]
-        held = [row for row in rows if kind_of(row) == key]
-        by_seed = {side: {r["seed"]: r for r in held if r["side"] == side} for side in SIDES}
+        cells = [row for row in rows if kind_of(row) == key]
+        by_seed = {side: {r["seed"]: r for r in cells if r["side"] == side} for side in SIDES}
         seeds = sorted(by_seed["ours"].keys() & by_seed["theirs"].keys())
         if not seeds:
             continue
         sides = {side: [found_by[seed] for seed in seeds] for side, found_by in by_seed.items()}
         scores = {side: [r["scores"][task.measure] for r in row] for side, row in sides.items()}
         pairs = zip(sides["ours"], sides["theirs"], strict=True)
-        found.append(
+        comparisons.append(
             {
                 "task": task.name,
                 "precision": key[1],
@@ -110,14 +110,14 @@ def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "padding": {side: row[0]["padding"] for side, row in sides.items()},
             }
         )
-    return found
+    return comparisons
 
 
 def lines_of(compare: list[dict[str, Any]]) -> list[list[str]]:
-    made = []
+    lines = []
     for row in compare:
         by, padding = row["deviations"], row["padding"]
-        made.append(
+        lines.append(
             [
                 f"{TASKS[row['task']].title}, {row['precision']}"
                 + ", same allocator" * row["same_allocator"],
@@ -133,7 +133,7 @@ def lines_of(compare: list[dict[str, Any]]) -> list[list[str]]:
                 f"{padding['theirs']:.1%}",
             ]
         )
-    return made
+    return lines
 
 
 HEADS = ["task", "seeds", "measure", "ours", "Trainer", "apart", "ours, s", "Trainer, s", "ratio",
@@ -142,17 +142,17 @@ HEADS = ["task", "seeds", "measure", "ours", "Trainer", "apart", "ours, s", "Tra
 
 def alone(rows: list[dict[str, Any]]) -> list[list[str]]:
     """The tasks without a peer, one row for each and each precision."""
-    made = []
+    lines = []
     for key in dict.fromkeys(map(kind_of, rows)):
-        task, held = TASKS[key[0]], [row for row in rows if kind_of(row) == key]
+        task, cells = TASKS[key[0]], [row for row in rows if kind_of(row) == key]
         if task.peer:
             continue
         shown = ", ".join(
-            f"{name.replace('_', ' ')} {spread([r['scores'][name] for r in held])}"
-            for name in held[0]["scores"]
+            f"{name.replace('_', ' ')} {spread([r['scores'][name] for r in cells])}"
+            for name in cells[0]["scores"]
         )
-        made.append([f"{task.title}, {key[1]}", str(len(held)), task.about, task.how, shown])
-    return made
+        lines.append([f"{task.title}, {key[1]}", str(len(cells)), task.about, task.how, shown])
+    return lines
 
 
 def section(rows: list[dict[str, Any]]) -> str:
@@ -181,20 +181,20 @@ def section(rows: list[dict[str, Any]]) -> str:
     if talked:
         parts += [
             f"Dialogues of the test part, continued by the model of seed {talked['seed']}:",
-            "\n".join(f"* {asked} → {said}" for asked, said in talked["samples"]),
+            "\n".join(f"* {turn} → {reply}" for turn, reply in talked["samples"]),
         ]
     return "\n\n".join(parts)
 
 
 def allocators(compare: Sequence[dict[str, Any]]) -> str:
     """Whose process keeps freed memory, in words."""
-    told = (
+    sentence = (
         "Our process keeps the memory it frees, as `regard finetune` does, and the Trainer comes "
         "as it is, so part of the ratio is that"
     )
     if any(row["same_allocator"] for row in compare):
-        return f"{told}; in rows “same allocator” both keep it."
-    return f"{told} (`--same-allocator` gives it the same)."
+        return f"{sentence}; in rows “same allocator” both keep it."
+    return f"{sentence} (`--same-allocator` gives it the same)."
 
 
 def main() -> None:

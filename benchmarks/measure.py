@@ -90,13 +90,13 @@ def serve(pipe: Any, build: Callable[..., Step], arguments: tuple[Any, ...], kee
     before = resident()
     while True:
         try:
-            asked = pipe.recv()
+            request = pipe.recv()
         except EOFError:
             return
-        if asked == "operations":
+        if request == "operations":
             pipe.send(operations(step))
             continue
-        if asked == "step":
+        if request == "step":
             step()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         pipe.send(peak - before)

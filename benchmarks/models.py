@@ -80,7 +80,7 @@ def compare(
 
 def growth(repeats: int) -> dict[str, Any]:
     """Longformer's time and memory against length and window; a slope of 1 is linear."""
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     lengths = [2048, 4096, 8192, 16384, 32768]
     config = {"context": max(lengths), "vocab_size": 1000}
     name = ("longformer", "ours")
@@ -93,7 +93,7 @@ def growth(repeats: int) -> dict[str, Any]:
             memory.append(step.ask("memory"))
             step.close()
             say(f"{kind} of {length}: {times[-1]:.2f} s, {memory[-1] / 2**20:.0f} MiB")
-        found[kind] = {
+        report[kind] = {
             "lengths": lengths,
             "seconds": times,
             "bytes": memory,
@@ -104,10 +104,10 @@ def growth(repeats: int) -> dict[str, Any]:
         str(w): Apart(build, *name, "train", torch.float32, config | {"window": w}, 4096, keep=True)
         for w in (64, 128, 256, 512)
     }
-    found["window_seconds"] = {w: median(v) for w, v in interleaved(steps, repeats, 1).items()}
+    report["window_seconds"] = {w: median(v) for w, v in interleaved(steps, repeats, 1).items()}
     for step in steps.values():
         step.close()
-    return found
+    return report
 
 
 COLUMNS = {

@@ -68,8 +68,8 @@ def settings_of(name: str, seed: int, small: bool) -> dict[str, Any]:
     sizes = {"length": LENGTH, "tokens": TOKENS, "group": GROUP, "pairs": PAIRS, "rule": RULE}
     begun = {each: getattr(TASKS["dialogue"], each) for each in NUMBERS}
     judged = {"judge": WAYS["judge"]} if name == "grpo-judge" else {}
-    made = {"name": name, "seed": seed, "small": small, **sizes, **WAYS.get(name, {})}
-    return {**made, "dialogue": begun, **judged}
+    plain = {"name": name, "seed": seed, "small": small, **sizes, **WAYS.get(name, {})}
+    return {**plain, "dialogue": begun, **judged}
 
 
 # -- cells
@@ -92,24 +92,24 @@ def start(options: Any, seed: int) -> dict[str, Any]:
     base = talker(data, seed, place / "talker")
     words = converse_settings(task, "fp32")
     words = [w for w in words if not w.startswith("budget.") or not options.small]
-    made = recipes.make(
+    recipe = recipes.make(
         {"budget": {"steps": 5}} if options.small else {},
         recipes.overrides(words),
         {"model": str(base), "data": str(data.train), "seed": seed},
         {"examples": {"task": "converse"}},
     )
-    finetune(made, place / "start", display="silent")
+    finetune(recipe, place / "start", display="silent")
     counts = {}
     for split, file in (("train", data.train), ("test", data.test)):
         talks: Any = read(file, "converse")
-        asked = [{"prompt": [turn]} for turn in dict.fromkeys(e.turns[0] for e in talks)]
-        asked = asked[: FEW if options.small else len(asked)]
-        replace(place / f"{split}.prompts.jsonl", in_lines(asked))
+        prompts = [{"prompt": [turn]} for turn in dict.fromkeys(e.turns[0] for e in talks)]
+        prompts = prompts[: FEW if options.small else len(prompts)]
+        replace(place / f"{split}.prompts.jsonl", in_lines(prompts))
         pairs = pairs_of(place, split, seed)
         replace(place / f"{split}.pairs.jsonl", in_lines(pairs))
-        counts[split] = {"prompts": len(asked), "pairs": len(pairs)}
-    found = measured(place / "start", place, seed)
-    return {**found, "data": counts, "seconds": time.perf_counter() - began}
+        counts[split] = {"prompts": len(prompts), "pairs": len(pairs)}
+    figures = measured(place / "start", place, seed)
+    return {**figures, "data": counts, "seconds": time.perf_counter() - began}
 
 
 def objective_on(place: Path, split: str, seed: int) -> Any:
@@ -119,37 +119,37 @@ def objective_on(place: Path, split: str, seed: int) -> Any:
     from regard.tasks.corpus import TaskCorpus, tokenizer_of
 
     examples = read(place / f"{split}.prompts.jsonl", "prefer")
-    given = TaskCorpus("prefer", examples, tokenizer_of(str(place / "start")), split="valid")
-    given.path = str(place / "start")
-    asked = ReinforceOptions(family="gpt", reward=RULE, group=GROUP, max_new_tokens=TOKENS)
-    return Reinforce(given, asked, length=LENGTH, batch=32, seed=seed, learning=False)  # type: ignore[arg-type]
+    corpus = TaskCorpus("prefer", examples, tokenizer_of(str(place / "start")), split="valid")
+    corpus.path = str(place / "start")
+    options = ReinforceOptions(family="gpt", reward=RULE, group=GROUP, max_new_tokens=TOKENS)
+    return Reinforce(corpus, options, length=LENGTH, batch=32, seed=seed, learning=False)  # type: ignore[arg-type]
 
 
 def written(objective: Any, model: Any, most: int = 2**31) -> list[tuple[list[str], list[str]]]:
     """(the turns before, the replies) of every prompt, or of the first so many."""
-    decode, found, count = objective.corpus.tokenizer.decode, [], min(most, len(objective))
+    decode, texts_of, count = objective.corpus.tokenizer.decode, [], min(most, len(objective))
     for at in range(0, count, objective.batch):
         places = range(at, min(at + objective.batch, count))
-        made = objective.write(model, objective.collate([objective.sample(0, i) for i in places]))
-        texts = [decode(reply).strip() for reply in made.replies]
+        batch = objective.write(model, objective.collate([objective.sample(0, i) for i in places]))
+        texts = [decode(reply).strip() for reply in batch.replies]
         for i in range(len(places)):
-            asked = decode(made.prompts[i * GROUP]).strip()
-            found.append(([asked], texts[i * GROUP : (i + 1) * GROUP]))
-    return found
+            prompt = decode(batch.prompts[i * GROUP]).strip()
+            texts_of.append(([prompt], texts[i * GROUP : (i + 1) * GROUP]))
+    return texts_of
 
 
 def pairs_of(place: Path, split: str, seed: int) -> list[dict[str, Any]]:
     """Of each group those that ask back, each beside one that does not."""
     from regard.api import load
 
-    made = []
+    pairs = []
     for turns, replies in written(objective_on(place, split, seed), load(place / "start").model):
-        told = [text for text in dict.fromkeys(replies) if text]
-        asking = [text for text in told if "?" in text]
-        plain = [text for text in told if "?" not in text]
+        texts = [text for text in dict.fromkeys(replies) if text]
+        asking = [text for text in texts if "?" in text]
+        plain = [text for text in texts if "?" not in text]
         for chosen, rejected in [*zip(asking, plain, strict=False)][:PAIRS]:
-            made.append({"prompt": turns, "chosen": chosen, "rejected": rejected})
-    return made
+            pairs.append({"prompt": turns, "chosen": chosen, "rejected": rejected})
+    return pairs
 
 
 def measured(run: Path, place: Path, seed: int) -> dict[str, Any]:
@@ -162,9 +162,9 @@ def measured(run: Path, place: Path, seed: int) -> dict[str, Any]:
 
     model, objective = load(run).model, objective_on(place, "test", seed)
     device = torch.device("cpu")
-    found, _ = validate(TrainModule(model, objective), objective, ProcessGroup(), device, "fp32")
+    figures, _ = validate(TrainModule(model, objective), objective, ProcessGroup(), device, "fp32")
     shown = [(turns[0], texts[0]) for turns, texts in written(objective, model, SHOWN)]
-    return {"figures": found, "samples": shown}
+    return {"figures": figures, "samples": shown}
 
 
 def learned(options: Any, name: str, seed: int) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def learned(options: Any, name: str, seed: int) -> dict[str, Any]:
         objective["reward"] = str(place / "judge") if name == "grpo-judge" else RULE
     budget = {k: way[k] for k in ("steps", "epochs") if k in way}
     valid = str(place / "test.pairs.jsonl")
-    made = recipe_for(
+    recipe = recipe_for(
         method,
         {
             "model": str(place / "start"),
@@ -197,15 +197,15 @@ def learned(options: Any, name: str, seed: int) -> dict[str, Any]:
             "engine": {"precision": "fp32"},
         },
     )
-    facts = prefer(made, out, display="silent")
+    facts = prefer(recipe, out, display="silent")
     spent = time.perf_counter() - began
-    found = {"valid": facts["valid"], "seconds": spent, "steps": facts["progress"]["step"]}
-    return found if method == "reward" else found | measured(out, place, seed)
+    row = {"valid": facts["valid"], "seconds": spent, "steps": facts["progress"]["step"]}
+    return row if method == "reward" else row | measured(out, place, seed)
 
 
 def cell(options: Any, name: str, seed: int) -> dict[str, Any]:
-    made = start(options, seed) if name == "start" else learned(options, name, seed)
-    return {"name": name, "seed": seed, **made}
+    figures = start(options, seed) if name == "start" else learned(options, name, seed)
+    return {"name": name, "seed": seed, **figures}
 
 
 def rows_of(options: Any) -> list[dict[str, Any]]:
@@ -255,26 +255,26 @@ def reached(rows: list[dict[str, Any]], name: str) -> bool:
 
 
 def lines_of(rows: list[dict[str, Any]]) -> list[list[str]]:
-    made = []
+    lines = []
     for name in NAMES:
-        held = named(rows, name)
-        if not held or name == "judge":
+        cells = named(rows, name)
+        if not cells or name == "judge":
             continue
         beta = WAYS.get(name, {}).get("beta")
         leash = spread(figures(rows, name, "kl"))
         asks = spread(figures(rows, name, "reward"))
-        made.append(
+        lines.append(
             [
                 TITLES[name],
                 "–" if beta is None else f"{beta:g}",
-                str(len(held)),
+                str(len(cells)),
                 asks if name == "grpo-firm" else goal(asks, reached(rows, name)),
                 goal(leash, reached(rows, name)) if name == "grpo-firm" else leash,
                 spread(figures(rows, name, "length"), ".1f"),
-                spread([row["seconds"] for row in held], ".0f"),
+                spread([row["seconds"] for row in cells], ".0f"),
             ]
         )
-    return made
+    return lines
 
 
 HEADS = ["learned", "β", "seeds", "asks back", "KL a token", "tokens of a reply", "seconds"]
@@ -307,10 +307,10 @@ def section(rows: list[dict[str, Any]]) -> str:
         "follows it far enough asks whatever gets one in; what was written (seed 1):"
     )
     for name in ("start", "dpo", "grpo-judge", "grpo-free"):
-        held = [row for row in named(rows, name) if row.get("samples")]
-        if held:
-            said = "\n".join(f"  * {asked} → {reply}" for asked, reply in held[0]["samples"])
-            parts.append(f"* {TITLES[name]}:\n{said}")
+        cells = [row for row in named(rows, name) if row.get("samples")]
+        if cells:
+            samples = "\n".join(f"  * {turn} → {reply}" for turn, reply in cells[0]["samples"])
+            parts.append(f"* {TITLES[name]}:\n{samples}")
     return "\n\n".join(parts)
 
 

@@ -153,12 +153,12 @@ def measure(name: str, file: Path, split_by: str, kind: str, repeats: int) -> di
     if repeats:
         times: dict[str, list[float]] = {"prepare": [], "raw": []}
         for _ in range(repeats):
-            for side, found in times.items():
-                taken = measured(
+            for side, seconds in times.items():
+                figures = measured(
                     side, str(file), split_by, str(place / "trained"), str(place / "o")
                 )
-                found.append(taken["seconds"])
-                say(name, kind, side, taken)
+                seconds.append(figures["seconds"])
+                say(name, kind, side, figures)
         ours, raw = (statistics.median(times[side]) for side in ("prepare", "raw"))
         row.update(ours=row["megabytes"] / ours, raw=row["megabytes"] / raw, ratio=raw / ours)
         row["ratio_reached"] = row["ratio"] >= GOAL_RATIO

@@ -47,12 +47,12 @@ def beside_ngram(rows: list[Row], ngrams: dict[str, Row]) -> str:
     for row in rows:
         ngram, budget = ngrams[row["data"]]["bits_per_byte"], f"{row['tokens'] / 1e6:.2f} M tokens"
         gap = Best(row)["bits_per_byte"] - ngram
-        told = (
+        distance = (
             f"{gap:.3f} bits per byte above the n-gram; it has not yet passed it"
             if gap >= 0
             else f"{-gap:.3f} bits per byte below the n-gram, passed after {crossing(row, ngram)}"
         )
-        lines.append(f"* {row['cell']}: after {budget} {told}.")
+        lines.append(f"* {row['cell']}: after {budget} {distance}.")
     return "\n".join(lines)
 
 
@@ -62,14 +62,14 @@ def beside_ngram(rows: list[Row], ngrams: dict[str, Row]) -> str:
 def remembering(rows: list[Row], memories: dict[str, list[Row]]) -> list[str]:
     """With a memory beside without, and the same weights with memories of other lengths."""
     by_name = {row["cell"]: row for row in rows}
-    told = [
+    comparisons = [
         f"* {worth(by_name[name], by_name[other], memories.get(name, []))}"
         for name, other in MEMORIES.items()
         if name in by_name and other in by_name
     ]
-    parts = ["### Does a memory help?"] if told or memories else []
-    if told:
-        parts.append("\n".join(told))
+    parts = ["### Does a memory help?"] if comparisons or memories else []
+    if comparisons:
+        parts.append("\n".join(comparisons))
     if memories:
         parts += [
             "The same weights, validated with memories of other lengths; bold is the length they "
@@ -84,17 +84,17 @@ def worth(with_it: Row, without: Row, others: list[Row]) -> str:
     name = Best(with_it).names[0]  # the figure that chooses the best model: less is better
     a, b = Best(with_it)[name], Best(without)[name]
     better = "with the memory is better" if a < b else "without the memory is better"
-    told = (
+    sentence = (
         f"{with_it['cell']}: {spelt(name)} {a:.5g} with a memory, {b:.5g} without one: {better}, "
         f"by {abs(a - b):.3g} ({abs(a - b) / b:.1%})."
     )
     by_length = {row["memory"]: row[name] for row in others}
     own = others[0]["settings"]["own"] if others else 0
     if own == 0 or not {0, own} <= by_length.keys():
-        return told
+        return sentence
     used, learned = by_length[0] - by_length[own], by_length[0] - b
     return (
-        f"{told} Of the same weights, {own} remembered tokens are worth {used:+.3g}: "
+        f"{sentence} Of the same weights, {own} remembered tokens are worth {used:+.3g}: "
         f"{by_length[0]:.5g} without them, {by_length[own]:.5g} with them. Without them, these "
         f"weights are {abs(learned):.3g} {'worse' if learned > 0 else 'better'} than those that "
         f"learned without a memory. {reason(a < b, used, learned)}"
@@ -120,11 +120,11 @@ def reason(helps: bool, used: float, learned: float) -> str:
 def lengths(memories: dict[str, list[Row]]) -> str:
     names = {cell: next(n for n in rows[0] if n not in ("memory", "settings"))
              for cell, rows in memories.items()}  # fmt: skip
-    found = {cell: {row["memory"]: row for row in rows} for cell, rows in memories.items()}
+    by_length = {cell: {row["memory"]: row for row in rows} for cell, rows in memories.items()}
     lines = []
-    for length in sorted({length for rows in found.values() for length in rows}):
+    for length in sorted({length for rows in by_length.values() for length in rows}):
         line = [f"{length}"]
-        for cell, rows in found.items():
+        for cell, rows in by_length.items():
             figure = f"{rows[length][names[cell]]:.5g}" if length in rows else "–"
             own = length in rows and rows[length]["settings"]["own"] == length
             line.append(f"**{figure}**" if own else figure)

@@ -96,13 +96,13 @@ def measured(task: Asked, options: Any) -> dict[str, Any]:
         epochs=100,
     )  # fmt: skip
     began = time.perf_counter()
-    found = probe(plan, out, quiet=True)
-    if found["outcome"] != "done":
+    report = probe(plan, out, quiet=True)
+    if report["outcome"] != "done":
         raise SystemExit(f"{task.name} was interrupted")
     shutil.rmtree(out)
-    kept = ("task", "of", "classes", "units", "baselines", "control", "layers", "depth", "notes")
+    keys = ("task", "of", "classes", "units", "baselines", "control", "layers", "depth", "notes")
     return {
-        **{key: found[key] for key in kept},
+        **{key: report[key] for key in keys},
         "name": task.name,
         "seconds": time.perf_counter() - began,
     }
@@ -122,8 +122,8 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
             task.settings(options.seeds, options.limit),
         )
         say(f"  {row['seconds']:.0f} s")
-    found = cells(options.cells, lambda row: settings_of(row, options))
-    return sorted(found, key=lambda row: list(TASKS).index(row["name"]))
+    rows = cells(options.cells, lambda row: settings_of(row, options))
+    return sorted(rows, key=lambda row: list(TASKS).index(row["name"]))
 
 
 def settings_of(row: dict[str, Any], options: Any) -> dict[str, Any] | None:
@@ -134,10 +134,10 @@ def settings_of(row: dict[str, Any], options: Any) -> dict[str, Any] | None:
 # -- the page
 
 
-def told(held: dict[str, Any] | None) -> str:
-    if not held:
+def told(figure: dict[str, Any] | None) -> str:
+    if not figure:
         return "–"
-    return f"{held['mean']:.3f}" + ("" if held["sd"] is None else f" ± {held['sd']:.3f}")
+    return f"{figure['mean']:.3f}" + ("" if figure["sd"] is None else f" ± {figure['sd']:.3f}")
 
 
 def shown(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -180,15 +180,15 @@ def verdict(row: dict[str, Any]) -> str:
 
 
 def lines_of(row: dict[str, Any]) -> list[list[str]]:
-    made = []
+    lines = []
     for each in row["layers"]:
         task, random = each["trained"]["task"], each["untrained"]["task"]
         control = each["trained"].get("control", {})
         cells_ = [task["accuracy"], random["accuracy"], task["macro_f1"], random["macro_f1"],
                   control.get("accuracy"), control.get("majority"), task.get("selectivity"),
                   random.get("selectivity")]  # fmt: skip
-        made.append([str(each["layer"]), *map(told, cells_)])
-    return made
+        lines.append([str(each["layer"]), *map(told, cells_)])
+    return lines
 
 
 HEADS = ["layer", "accuracy", "untrained", "macro F1", "untrained", "control",

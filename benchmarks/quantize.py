@@ -38,35 +38,35 @@ def cell(task: Task, data: Path, out: Path, seed: int, examples: int) -> dict[st
     """One model, and all that is made of it."""
     from regard.methods.quantize.run import Plan, quantize
 
-    held = files(task, data, out / "data", examples)
-    run = held.runs / f"quantize-{task.name}-{seed}"
+    data_files = files(task, data, out / "data", examples)
+    run = data_files.runs / f"quantize-{task.name}-{seed}"
     shutil.rmtree(run, ignore_errors=True)
-    words = ["finetune", str(minilm()), "--task", task.task, "--data", str(held.train)]
+    words = ["finetune", str(minilm()), "--task", task.task, "--data", str(data_files.train)]
     words += ["--out", str(run), "--seed", str(seed), "--quiet", *settings(task, LEARNED)]
     regard(words)
-    found = {}
+    reports = {}
     for kind in KINDS:
         place = run.with_name(f"{run.name}-{kind}")
         shutil.rmtree(place, ignore_errors=True)
-        found[kind] = quantize(str(run), place, Plan(kind=kind, data=[str(held.test)]))
+        reports[kind] = quantize(str(run), place, Plan(kind=kind, data=[str(data_files.test)]))
         shutil.rmtree(place)
     shutil.rmtree(run)
-    return {"task": task.name, "seed": seed, "kinds": found}
+    return {"task": task.name, "seed": seed, "kinds": reports}
 
 
 def rows_of(rows: list[dict[str, Any]]) -> list[list[str]]:
-    made = []
-    for name in dict.fromkeys(found["task"] for found in rows):
-        held = [found["kinds"] for found in rows if found["task"] == name]
+    lines = []
+    for name in dict.fromkeys(row["task"] for row in rows):
+        reports = [row["kinds"] for row in rows if row["task"] == name]
         for kind in KINDS:
-            each = [found[kind] for found in held]
+            each = [row[kind] for row in reports]
             share = statistics.fmean(e["bytes"]["after"] / e["bytes"]["before"] for e in each)
             score = [e["score"] for e in each]
-            kept = statistics.fmean(s["after"] for s in score) / statistics.fmean(
+            remaining = statistics.fmean(s["after"] for s in score) / statistics.fmean(
                 s["before"] for s in score
             )
             ratio = statistics.median(e["speed"]["after"] / e["speed"]["before"] for e in each)
-            made.append(
+            lines.append(
                 [
                     TASKS[name].title,
                     kind,
@@ -74,12 +74,12 @@ def rows_of(rows: list[dict[str, Any]]) -> list[list[str]]:
                     score[0]["figure"].replace("_", " "),
                     spread([s["before"] for s in score]),
                     spread([s["after"] for s in score]),
-                    goal(f"{kept:.1%}", kept >= KEPT),
+                    goal(f"{remaining:.1%}", remaining >= KEPT),
                     goal(f"{share:.1%}", share <= SMALL[kind]),
                     f"{ratio:.2f}",
                 ]
             )
-    return made
+    return lines
 
 
 def section(rows: list[dict[str, Any]]) -> str:
@@ -119,8 +119,8 @@ def measured(options: Any) -> list[dict[str, Any]]:
         task = options.tasks.get(row["task"])
         return None if task is None else settings_of(task, row["seed"])
 
-    found = cells(options.cells, wanted)
-    return sorted(found, key=lambda row: (CHOSEN.index(row["task"]), row["seed"]))
+    rows = cells(options.cells, wanted)
+    return sorted(rows, key=lambda row: (CHOSEN.index(row["task"]), row["seed"]))
 
 
 def main() -> None:

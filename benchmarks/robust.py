@@ -95,23 +95,23 @@ def mistyped(word: str, dice: Any) -> str:
 
 
 def with_typos(text: str, *key: int | str) -> str:
-    made = []
+    typed = []
     for number, word in enumerate(text.split()):
         dice = keyed("typos", *key, number)
         hit = len(word) >= LONG and dice.random() < TYPOS
-        made.append(mistyped(word, dice) if hit else word)
-    return " ".join(made)
+        typed.append(mistyped(word, dice) if hit else word)
+    return " ".join(typed)
 
 
 def with_gaps(text: str, *key: int | str) -> str:
     """Words that decide stay, and so does the first that could go if no other is left."""
     words = text.split()
-    kept = [
+    remaining = [
         word
         for number, word in enumerate(words)
         if word.lower() in DECIDE or keyed("missing", *key, number).random() >= MISSING
     ]
-    return " ".join(kept or words[:1])
+    return " ".join(remaining or words[:1])
 
 
 CHANGES = {"clean": lambda text, *key: text, "typos": with_typos, "missing": with_gaps}
@@ -131,15 +131,15 @@ def disturbed(examples: Sequence[Any], kind: str) -> list[Any]:
 def files(data: Path, out: Path, examples: int) -> tuple[Path, Path]:
     """What is learned and what is tested, written on the first call."""
     counts = (examples, examples) if examples else (TRAIN, TEST)
-    made = tuple(
+    paths = tuple(
         out / "data" / f"{kind}-{count}.jsonl"
         for kind, count in zip(("train", "test"), counts, strict=True)
     )
-    if not all(file.is_file() for file in made):
-        made[0].parent.mkdir(parents=True, exist_ok=True)
-        for file, rows, count in zip(made, DIVISIONS[TASK.name](data), counts, strict=True):
+    if not all(file.is_file() for file in paths):
+        paths[0].parent.mkdir(parents=True, exist_ok=True)
+        for file, rows, count in zip(paths, DIVISIONS[TASK.name](data), counts, strict=True):
             write(file, in_lines(thinned(rows, count)))
-    return made[0], made[1]
+    return paths[0], paths[1]
 
 
 def cell(name: str, seed: int, options: Any) -> dict[str, Any]:
@@ -159,9 +159,11 @@ def cell(name: str, seed: int, options: Any) -> dict[str, Any]:
     examples: Any = read(test, TASK.task)
     scores = {}
     for kind in TESTS:
-        said = [one.value for one in predict(disturbed(examples, kind))]
+        answers = [one.value for one in predict(disturbed(examples, kind))]
         scores[kind] = (
-            task_named(TASK.task).metric([])(gold(TASK.task, examples), said).figures[TASK.measure]
+            task_named(TASK.task)
+            .metric([])(gold(TASK.task, examples), answers)
+            .figures[TASK.measure]
         )
     shutil.rmtree(run, ignore_errors=True)
     return {
@@ -215,15 +217,15 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row a method: its scores, what they gain on plain ones of the same seeds, its cost."""
-    held = {name: [row for row in rows if row["method"] == name] for name in METHODS}
-    plain = {row["seed"]: row for row in held["plain"]}
-    made = []
-    for name, mine in held.items():
+    by_method = {name: [row for row in rows if row["method"] == name] for name in METHODS}
+    plain = {row["seed"]: row for row in by_method["plain"]}
+    lines = []
+    for name, mine in by_method.items():
         if not mine:
             continue
         scores = {kind: [row["scores"][kind] for row in mine] for kind in TESTS}
         pairs = [(row, plain[row["seed"]]) for row in mine if row["seed"] in plain]
-        made.append(
+        lines.append(
             {
                 "method": name,
                 "seeds": len(mine),
@@ -236,7 +238,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 "passes": work(name),
             }
         )
-    return made
+    return lines
 
 
 def work(name: str) -> float:
@@ -247,11 +249,11 @@ def work(name: str) -> float:
 
 def figure(row: dict[str, Any], kind: str) -> str:
     gains = row["gains"][kind]
-    told = "" if row["method"] == "plain" or not gains else f" ({statistics.fmean(gains):+.3f})"
-    return spread(row["scores"][kind]) + told
+    gain = "" if row["method"] == "plain" or not gains else f" ({statistics.fmean(gains):+.3f})"
+    return spread(row["scores"][kind]) + gain
 
 
-def lines(found: Sequence[dict[str, Any]]) -> list[list[str]]:
+def lines(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     return [
         [
             METHODS[row["method"]].title,
@@ -259,36 +261,36 @@ def lines(found: Sequence[dict[str, Any]]) -> list[list[str]]:
             *(figure(row, kind) for kind in TESTS),
             f"{row['passes']:.3g}",
         ]
-        for row in found
+        for row in rows
     ]
 
 
-def verdict(found: Sequence[dict[str, Any]]) -> str:
+def verdict(rows: Sequence[dict[str, Any]]) -> str:
     """Which differences are larger than chance would make them."""
-    others = [row for row in found if row["method"] != "plain"]
-    said = {(r["method"], kind): judged(r["gains"][kind]) for r in others for kind in TESTS}
-    count = sum(word != "" for word in said.values())
+    others = [row for row in rows if row["method"] != "plain"]
+    words = {(r["method"], kind): judged(r["gains"][kind]) for r in others for kind in TESTS}
+    count = sum(word != "" for word in words.values())
     if not count:
         return "One seed of a method, or of plain training, says nothing: no difference is named."
-    told = []
+    findings = []
     for kind, title in TESTS.items():
         for word in ("better", "worse"):
             names = [
                 METHODS[row["method"]].title.split(",")[0]
                 for row in others
-                if said[row["method"], kind] == word
+                if words[row["method"], kind] == word
             ]
             if names:
-                told.append(f"{word} than plain training on “{title}”: {', '.join(names)}")
+                findings.append(f"{word} than plain training on “{title}”: {', '.join(names)}")
     by = f"Student's t of the pairs, {SURE:.0%}; of {count} comparisons chance alone would name "
     by += f"{count * (1 - SURE):.1f}"
-    if not told:
+    if not findings:
         return f"No method differs from plain training by more than chance ({by})."
-    return f"By more than chance ({by}): {'; '.join(told)}. All else is within the noise."
+    return f"By more than chance ({by}): {'; '.join(findings)}. All else is within the noise."
 
 
 def section(rows: Sequence[dict[str, Any]]) -> str:
-    found = summary(rows)
+    methods = summary(rows)
     return "\n\n".join(
         [
             "## Robustness",
@@ -300,10 +302,10 @@ def section(rows: Sequence[dict[str, Any]]) -> str:
             f"{TYPOS:.0%} of the words of at least {LONG} letters; in the other set negations, "
             f"articles and numbers stay, and {MISSING:.0%} of the other words are missing. "
             "Passes are the work of a step, in plain ones.",
-            table(["method", "seeds", *TESTS.values(), "passes"], lines(found)),
-            f"{verdict(found)} A missing word may still change what a pair means, so nobody could "
-            "be right on all of these. One small model and one task: this shows what the methods "
-            "cost and what they did here, not which of them is best elsewhere.",
+            table(["method", "seeds", *TESTS.values(), "passes"], lines(methods)),
+            f"{verdict(methods)} A missing word may still change what a pair means, so nobody "
+            "could be right on all of these. One small model and one task: this shows what the "
+            "methods cost and what they did here, not which of them is best elsewhere.",
         ]
     )
 

@@ -68,8 +68,10 @@ def sentences(data: Path, out: Path, count: int) -> None:
         return
     out.mkdir(parents=True, exist_ok=True)
     splits = ("train", "dev", "test")
-    found: Any = [e for s in splits for e in read(data / "tagging" / f"wnut17.{s}.conll.gz", "tag")]
-    chosen = list(islice(cycle(found), count))
+    examples: Any = [
+        e for s in splits for e in read(data / "tagging" / f"wnut17.{s}.conll.gz", "tag")
+    ]
+    chosen = list(islice(cycle(examples), count))
     tagged = [list(zip(e.words, e.tags, strict=True)) for e in chosen]
     named = [
         {"text": " ".join(e.words), "label": "yes" if set(e.tags) - {"O"} else "no"} for e in chosen
@@ -112,11 +114,11 @@ def forward(task: str, out: Path, precision: str, at_once: bool) -> float:
     from regard.tasks.inference import by_tokens, fitting, portions, side_by_side
     from regard.training.train_module import autocast, evaluating, moved
 
-    asked = Predictor(load(out / task), precision)
-    model, like = asked.model, next(asked.model.parameters())
+    predictor = Predictor(load(out / task), precision)
+    model, like = predictor.model, next(predictor.model.parameters())
     work = []
     for part in portions(read(out / f"{task}.{TASKS[task]}", task), CHUNK):
-        objective: Any = asked.encode(part)
+        objective: Any = predictor.encode(part)
         model = objective.opened(model, out / task)
         for places in by_tokens(objective.rows.sizes, fitting(like.device)):
             batch = objective.collate([objective.sample(0, place) for place in places])
@@ -148,29 +150,31 @@ def measure(task: str, precision: str, data: Path, options: Any) -> None:
     for number in range(1, options.rounds + 1):
         for side in SIDES:
             name = f"{task}-{precision}-{options.sentences}-{side}-{number}".replace(" ", "-")
-            given = settings(task, precision, side, number, options.sentences)
-            found = once(
-                options.out / "cells" / f"{name}.json", lambda side=side: seconds(side), given
+            cell_settings = settings(task, precision, side, number, options.sentences)
+            figures = once(
+                options.out / "cells" / f"{name}.json",
+                lambda side=side: seconds(side),
+                cell_settings,
             )
-            print(f"{name}: {found['seconds']:.2f} s", file=sys.stderr, flush=True)
+            print(f"{name}: {figures['seconds']:.2f} s", file=sys.stderr, flush=True)
 
 
 def settings_of(row: dict[str, Any]) -> dict[str, Any] | None:
     """What those of such a cell have to be today."""
-    held = row["settings"]
-    if held["task"] not in TASKS:
+    stored = row["settings"]
+    if stored["task"] not in TASKS:
         return None
     names = ("task", "precision", "side", "round", "sentences")
-    return settings(*(held[name] for name in names))
+    return settings(*(stored[name] for name in names))
 
 
-def compared(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def compared(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for each model, precision and number of sentences that all sides have."""
     times: dict[tuple[str, str, int], dict[str, list[float]]] = {}
-    for cell in found:
-        held = cell["settings"]
-        key = held["task"], held["precision"], held["sentences"]
-        times.setdefault(key, {side: [] for side in SIDES})[held["side"]].append(cell["seconds"])
+    for cell in measured:
+        stored = cell["settings"]
+        key = stored["task"], stored["precision"], stored["sentences"]
+        times.setdefault(key, {side: [] for side in SIDES})[stored["side"]].append(cell["seconds"])
     rows = []
     for (task, precision, count), sides in times.items():
         if not all(sides.values()):

@@ -155,15 +155,15 @@ def quietly(run: Callable[..., float], data: Path, precision: str, steps: int) -
 
 
 def measure(data: Path, precision: str, steps: int, rounds: int) -> dict[str, float]:
-    found: dict[str, list[float]] = {"ours": [], "bare": [], "theirs": []}
+    times: dict[str, list[float]] = {"ours": [], "bare": [], "theirs": []}
     context = multiprocessing.get_context("spawn")
     for _ in range(rounds):
         for name, run in (("theirs", theirs), ("bare", bare), ("ours", ours)):
             with ProcessPoolExecutor(1, context) as pool:
                 seconds = pool.submit(quietly, run, data, precision, steps).result()
             print(f"{precision} {name} {seconds:.3f} s a step", file=sys.stderr)
-            found[name].append(seconds)
-    middle = {name: statistics.median(values) for name, values in found.items()}
+            times[name].append(seconds)
+    middle = {name: statistics.median(values) for name, values in times.items()}
     tokens = SAMPLES * LENGTH
     return {
         "tokens_per_second": tokens / middle["ours"],
@@ -182,15 +182,15 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         data = options.data or built_in(Path(place, "data"))
-        found = {
+        report = {
             precision: measure(data, precision, options.steps, options.rounds)
             for precision in ("fp32", "bf16")
         }
     if options.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(report, indent=2))
         return
     print(f"{'':6}{'tokens/s':>10}{'Trainer':>10}{'ratio':>8}{'goal':>6}{'overhead':>10}")
-    for precision, row in found.items():
+    for precision, row in report.items():
         print(
             f"{precision:6}{row['tokens_per_second']:10,.0f}{row['trainer_tokens_per_second']:10,.0f}"
             f"{row['ratio']:8.2f}{1.5 if precision == 'bf16' else 1.3:6}{row['overhead']:10.1%}"

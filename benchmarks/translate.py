@@ -71,14 +71,16 @@ def prepare(data: Path, out: Path, pairs: int, vocab_size: int) -> None:
     if (out / "held" / "data.json").is_file():
         return
     out.mkdir(parents=True, exist_ok=True)
-    found: Any = read(data / "translation" / "tatoeba.en-zh.tsv.gz", "translate")
-    found = found[:: max(1, len(found) // pairs)] if pairs else found
-    inside = divide(found, HELD, 0, 0)
-    for name, held in (("pairs", False), ("held", True)):
-        rows = [e for e, test in zip(found, inside, strict=True) if test == held]
+    examples: Any = read(data / "translation" / "tatoeba.en-zh.tsv.gz", "translate")
+    examples = examples[:: max(1, len(examples) // pairs)] if pairs else examples
+    inside = divide(examples, HELD, 0, 0)
+    for name, for_test in (("pairs", False), ("held", True)):
+        rows = [e for e, test in zip(examples, inside, strict=True) if test == for_test]
         lines = [json.dumps({"source": e.source, "target": e.target}) + "\n" for e in rows]
         replace(out / f"{name}.jsonl", "".join(lines))
-        tokenizer = [str(out / "pairs")] if held else ["unigram", "--vocab-size", str(vocab_size)]
+        tokenizer = (
+            [str(out / "pairs")] if for_test else ["unigram", "--vocab-size", str(vocab_size)]
+        )
         words = ["prepare", str(out / f"{name}.jsonl"), "--pairs", "--out", str(out / name)]
         words += ["--valid-fraction", "0", "--test-fraction", "0", "--sentinels", "0", "--force"]
         command = [sys.executable, "-m", "regard", *words, "--tokenizer", *tokenizer]
@@ -117,8 +119,8 @@ def only_pairs(options: Any, seed: int) -> None:
     """One side that is there without the other was not measured beside what comes now."""
     files = {side: file_of(options, seed, side) for side in SIDES}
     job = job_of(options.place, vars(options) | {"seed": seed})
-    held = {s: json.loads(f.read_text("utf-8")) for s, f in files.items() if f.is_file()}
-    if not all(s in held and held[s]["settings"] == plain(job.settings(s)) for s in SIDES):
+    stored = {s: json.loads(f.read_text("utf-8")) for s, f in files.items() if f.is_file()}
+    if not all(s in stored and stored[s]["settings"] == plain(job.settings(s)) for s in SIDES):
         for file in files.values():
             file.unlink(missing_ok=True)
 
@@ -159,24 +161,24 @@ def named(settings: Mapping[str, Any], between: str = ", ", figure: str = " ") -
 
 def groups(rows: Rows) -> list[dict[str, Rows]]:
     """The cells of both sides by what they have in common; only seeds that both have."""
-    found: dict[tuple[Any, ...], dict[str, Rows]] = {}
+    by_setting: dict[tuple[Any, ...], dict[str, Rows]] = {}
     order = ("minutes", "steps", "seed")
     for row in sorted(rows, key=lambda row: [row["settings"][name] for name in order]):
         key = tuple(row["settings"][name] for name in COMMON)
-        sides = found.setdefault(key, {"ours": [], "theirs": []})
+        sides = by_setting.setdefault(key, {"ours": [], "theirs": []})
         sides[row["settings"]["side"]].append(row)
-    made = []
-    for sides in found.values():
+    complete = []
+    for sides in by_setting.values():
         both = set.intersection(
-            *({row["settings"]["seed"] for row in held} for held in sides.values())
+            *({row["settings"]["seed"] for row in cells} for cells in sides.values())
         )
-        kept = {
-            side: [row for row in held if row["settings"]["seed"] in both]
-            for side, held in sides.items()
+        paired = {
+            side: [row for row in cells if row["settings"]["seed"] in both]
+            for side, cells in sides.items()
         }
         if both:
-            made.append(kept)
-    return made
+            complete.append(paired)
+    return complete
 
 
 def values(rows: Rows, way: str, measure: str) -> list[float]:
@@ -186,59 +188,59 @@ def values(rows: Rows, way: str, measure: str) -> list[float]:
 def summary(sides: dict[str, Rows]) -> dict[str, Any]:
     """What was seen in one setting, what came of it, and which goals it reached."""
     settings = sides["ours"][0]["settings"]
-    tokens = {side: [r["tokens"] for r in held] for side, held in sides.items()}
-    bleu = {side: values(held, "greedy, last", "bleu") for side, held in sides.items()}
+    tokens = {side: [r["tokens"] for r in cells] for side, cells in sides.items()}
+    bleu = {side: values(cells, "greedy, last", "bleu") for side, cells in sides.items()}
     mean = {side: statistics.fmean(each) for side, each in bleu.items()}
     ratio = statistics.median(o / t for o, t in zip(tokens["ours"], tokens["theirs"], strict=True))
     by = apart(bleu["ours"], bleu["theirs"])
-    found: dict[str, Any] = {name: settings[name] for name in COMMON}
-    found |= {"seeds": len(sides["ours"]), "ratio": ratio, "bleu": bleu, "apart": by}
-    found["gained"] = mean["ours"] - mean["theirs"]
+    report: dict[str, Any] = {name: settings[name] for name in COMMON}
+    report |= {"seeds": len(sides["ours"]), "ratio": ratio, "bleu": bleu, "apart": by}
+    report["gained"] = mean["ours"] - mean["theirs"]
     if settings["steps"]:
         perplexities = [[row["perplexity"] for row in sides[side]] for side in SIDES]
-        found["perplexity_apart"] = max(abs(a / b - 1) for a, b in zip(*perplexities, strict=True))
+        report["perplexity_apart"] = max(abs(a / b - 1) for a, b in zip(*perplexities, strict=True))
         exact = settings["dropout"] == 0
-        agree = found["perplexity_apart"] <= ROUNDING if exact else by is None or abs(by) <= NOISE
-        found["reached"] = {"tokens": abs(ratio - 1) < 1e-3, "scores": agree}
+        agree = report["perplexity_apart"] <= ROUNDING if exact else by is None or abs(by) <= NOISE
+        report["reached"] = {"tokens": abs(ratio - 1) < 1e-3, "scores": agree}
     else:
-        found["reached"] = {"tokens": ratio >= GOAL, "scores": found["gained"] > 0}
-    return found
+        report["reached"] = {"tokens": ratio >= GOAL, "scores": report["gained"] > 0}
+    return report
 
 
-def told(found: dict[str, Any]) -> str:
+def told(report: dict[str, Any]) -> str:
     """A summary in words, with what it misses."""
-    reached = found["reached"]
-    wanted = "the same" if found["steps"] else f"at least {GOAL:g}, and a higher BLEU"
-    tokens = goal(f"{found['ratio']:.2f} times theirs", reached["tokens"])
-    score = f"BLEU {found['gained']:+.2f}"
-    if found["apart"] is not None:
-        score += f", {found['apart']:+.2f} deviations"
-    if found["steps"]:
-        score += f", perplexities {found['perplexity_apart']:.2%} apart at most"
-    if found["steps"] and found["dropout"] and found["apart"] is None:
+    reached = report["reached"]
+    wanted = "the same" if report["steps"] else f"at least {GOAL:g}, and a higher BLEU"
+    tokens = goal(f"{report['ratio']:.2f} times theirs", reached["tokens"])
+    score = f"BLEU {report['gained']:+.2f}"
+    if report["apart"] is not None:
+        score += f", {report['apart']:+.2f} deviations"
+    if report["steps"]:
+        score += f", perplexities {report['perplexity_apart']:.2%} apart at most"
+    if report["steps"] and report["dropout"] and report["apart"] is None:
         score += "; one seed cannot tell a difference from noise"
     return f"Tokens: {tokens}; {goal(score, reached['scores'])}. Goal: {wanted}."
 
 
 def lines_of(sides: dict[str, Rows]) -> list[list[str]]:
-    made = []
+    lines = []
     for side, title in (("ours", "ours"), ("theirs", "Marian, Seq2SeqTrainer")):
-        held = sides[side]
-        for way in held[0]["scores"]:
+        cells = sides[side]
+        for way in cells[0]["scores"]:
             first = way == "greedy, last"
-            made.append(
+            lines.append(
                 [
                     title,
                     way,
-                    spread([r["steps"] for r in held], ",.0f") if first else "",
-                    spread([r["tokens"] / 1e6 for r in held], ".2f") if first else "",
-                    spread([r["loss"] for r in held]) if first else "",
-                    spread([r["perplexity"] for r in held], ".2f") if first else "",
-                    spread(values(held, way, "bleu"), ".2f"),
-                    spread(values(held, way, "chrf"), ".2f"),
+                    spread([r["steps"] for r in cells], ",.0f") if first else "",
+                    spread([r["tokens"] / 1e6 for r in cells], ".2f") if first else "",
+                    spread([r["loss"] for r in cells]) if first else "",
+                    spread([r["perplexity"] for r in cells], ".2f") if first else "",
+                    spread(values(cells, way, "bleu"), ".2f"),
+                    spread(values(cells, way, "chrf"), ".2f"),
                 ]
             )
-    return made
+    return lines
 
 
 HEADS = ["", "decoding, weights", "steps", "M tokens", "training loss", "perplexity", "BLEU",
@@ -246,8 +248,8 @@ HEADS = ["", "decoding, weights", "steps", "M tokens", "training loss", "perplex
 
 
 def section(rows: Rows) -> str:
-    found = groups(rows)
-    first = (found[0]["ours"] if found else rows)[0]
+    paired = groups(rows)
+    first = (paired[0]["ours"] if paired else rows)[0]
     parts = [
         "## Translation",
         "Made by `python benchmarks/translate.py`: Tatoeba, English to Chinese, from scratch; "
@@ -263,7 +265,7 @@ def section(rows: Rows) -> str:
         "rule: ((5 + n) / 6)^0.6 for ours, n for `generate`. BLEU: "
         f"`{first['signature']}`. The training loss is that of the last steps.",
     ]
-    for sides in found:
+    for sides in paired:
         row = sides["ours"][0]
         seeds, shape = len(sides["ours"]), row["settings"]["shape"]
         parts += [
@@ -323,8 +325,8 @@ def main() -> None:
     rows = cells(options)
     if not options.no_page and not options.pairs:
         put("translation", section(rows), options.page)
-    found = {"summary": [summary(sides) for sides in groups(rows)], "cells": rows}
-    print(json.dumps(found, indent=1) if options.json else section(rows))
+    report = {"summary": [summary(sides) for sides in groups(rows)], "cells": rows}
+    print(json.dumps(report, indent=1) if options.json else section(rows))
 
 
 if __name__ == "__main__":

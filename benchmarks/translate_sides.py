@@ -103,7 +103,7 @@ class Job:
 
     def settings(self, side: str) -> dict[str, Any]:
         """All that a measured cell depends on."""
-        kept = self.same_allocator or side == "ours"
+        keeps = self.same_allocator or side == "ours"
         return {
             **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "out"},
             "side": side,
@@ -114,7 +114,7 @@ class Job:
             "smoothing": SMOOTHING,
             "averaged": [AVERAGED, SAVES],
             "decoding": [DECODINGS, TOKENS],
-            "allocator": "keeps freed memory" if kept else "as it comes",
+            "allocator": "keeps freed memory" if keeps else "as it comes",
         }
 
 
@@ -138,9 +138,9 @@ class Timed(TrainingRun):
     def late(self) -> bool:
         return bool(self.minutes) and self.spent() >= self.minutes * 60
 
-    def record(self, taken: Any) -> None:
-        super().record(taken)
-        self.losses.append(taken.loss)
+    def record(self, step: Any) -> None:
+        super().record(step)
+        self.losses.append(step.loss)
         self.ended = self.spent()
 
     def save(self, reason: str = "", best: bool = False) -> None:
@@ -159,22 +159,22 @@ def ours(job: Job) -> dict[str, Any]:
             )
             run = Timed(plan, place, ProcessGroup(), shown, "")
             run.minutes = job.minutes
-            found = run.go(resume=False)
+            report = run.go(resume=False)
         loaded = load(place)
         scores, signature = {}, ""
         for weights in ("last", "average"):
             if weights == "average":
-                held = Checkpoints(place / "checkpoints", AVERAGED).intact()[-AVERAGED:]
-                loaded.model.load_state_dict(mean([s.tensors("weights") for s in held]))
+                last = Checkpoints(place / "checkpoints", AVERAGED).intact()[-AVERAGED:]
+                loaded.model.load_state_dict(mean([s.tensors("weights") for s in last]))
             else:
                 nats = perplexity(job, loaded)
             for decoding, beams in DECODINGS.items():
-                said = translations(job, loaded, beams)
-                scores[f"{decoding}, {weights}"], signature = scored(job, said)
+                texts = translations(job, loaded, beams)
+                scores[f"{decoding}, {weights}"], signature = scored(job, texts)
     return {
-        "parameters": found["model"]["parameters"],
+        "parameters": report["model"]["parameters"],
         "steps": len(run.losses),
-        "tokens": found["progress"]["tokens"],
+        "tokens": report["progress"]["tokens"],
         "seconds": run.ended,
         "loss": statistics.fmean(run.losses[-LAST:]),
         "losses": run.losses[:: max(1, len(run.losses) // 100)],
@@ -190,8 +190,8 @@ def translations(job: Job, loaded: LoadedModel, beams: int) -> list[str]:
     from regard.decoding import generate
 
     sources = [row["source"] for row in held_out(job)]
-    found = generate(loaded, sources, max_new_tokens=TOKENS, num_beams=beams, batch_size=ROWS)
-    return [best[0].text or "" for best in found]
+    results = generate(loaded, sources, max_new_tokens=TOKENS, num_beams=beams, batch_size=ROWS)
+    return [best[0].text or "" for best in results]
 
 
 # -- theirs
@@ -235,8 +235,8 @@ def theirs(job: Job) -> dict[str, Any]:
         loaded = load(done)
         scores, signature = {}, ""
         for decoding, beams in DECODINGS.items():
-            said = [text_of(loaded, ids) for ids in written(job, model, beams)]
-            scores[f"{decoding}, last"], signature = scored(job, said)
+            texts = [text_of(loaded, ids) for ids in written(job, model, beams)]
+            scores[f"{decoding}, last"], signature = scored(job, texts)
         nats = perplexity(job, loaded)
     return {
         "parameters": sum(p.numel() for n, p in model.named_parameters() if "positions" not in n),
@@ -275,10 +275,10 @@ def learn(
     class Given(hf.Seq2SeqTrainer):
         """With our batches, when steps are compared."""
 
-        def _get_train_sampler(self, *given: Any) -> Any:
+        def _get_train_sampler(self, *data: Any) -> Any:
             if job.steps:
                 return torch.utils.data.SequentialSampler(self.train_dataset)
-            return super()._get_train_sampler(*given)
+            return super()._get_train_sampler(*data)
 
     pad = hf.DataCollatorForSeq2Seq(tokenizer, model=model)
 
@@ -340,7 +340,7 @@ def written(job: Job, model: Any, beams: int) -> Iterator[list[int]]:
     """What `generate` makes of the held-out sources, in their order."""
     sources = [pair["input_ids"] for pair in pairs_of(job)]
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    found: list[list[int]] = [[] for _ in sources]
+    texts: list[list[int]] = [[] for _ in sources]
     model.eval()
     pad = model.config.pad_token_id
     for at in range(0, len(order), ROWS):
@@ -350,13 +350,13 @@ def written(job: Job, model: Any, beams: int) -> Iterator[list[int]]:
         ids = torch.tensor(rows)
         mask = torch.tensor([[1] * len(sources[i]) + [0] * (width - len(sources[i])) for i in part])
         with torch.inference_mode():
-            made = model.generate(
+            tokens = model.generate(
                 input_ids=ids, attention_mask=mask, max_new_tokens=TOKENS, num_beams=beams,
                 do_sample=False,
             )  # fmt: skip
-        for i, row in zip(part, made.tolist(), strict=True):
-            found[i] = row
-    return iter(found)
+        for i, row in zip(part, tokens.tolist(), strict=True):
+            texts[i] = row
+    return iter(texts)
 
 
 # -- what both are measured by
@@ -387,12 +387,12 @@ def perplexity(job: Job, loaded: LoadedModel) -> float:
     return float(validate(learner, objective, ProcessGroup(), CPU, "fp32").figures["perplexity"])
 
 
-def scored(job: Job, said: list[str]) -> tuple[dict[str, float], str]:
+def scored(job: Job, texts: list[str]) -> tuple[dict[str, float], str]:
     """sacreBLEU (tokenizer zh) and chrF, and the signature of the first."""
     gold = [row["target"] for row in held_out(job)]
-    asked = TranslationMetric(gold, said, language="zh")
-    figures = {name: float(asked.figures[name]) for name in ("bleu", "chrf")}
-    return figures, asked.details["signatures"]["bleu"]
+    metric = TranslationMetric(gold, texts, language="zh")
+    figures = {name: float(metric.figures[name]) for name in ("bleu", "chrf")}
+    return figures, metric.details["signatures"]["bleu"]
 
 
 SIDES: dict[str, Callable[[Job], dict[str, Any]]] = {"ours": ours, "theirs": theirs}

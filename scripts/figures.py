@@ -41,14 +41,14 @@ def points(x: Tensor, y: Tensor) -> list[Point]:
 
 
 def curve(title: str, across: str, lines: Mapping[str, Sequence[Point]], zero: bool = False) -> str:
-    drawn = [CurveLine(name, held, ink) for ink, (name, held) in enumerate(lines.items(), 1)]
+    drawn = [CurveLine(name, line, ink) for ink, (name, line) in enumerate(lines.items(), 1)]
     return svg([Panel(title, drawn, zero=zero, across=across)])
 
 
 def kernel_regression() -> str:
     """Three bandwidths through the same noisy points."""
-    found = {f"h = {h:g}": points(GRID, regress(GRID, KEYS, VALUES, h)) for h in (0.1, 0.4, 2.0)}
-    lines = [CurveLine(name, held, ink) for ink, (name, held) in enumerate(found.items(), 1)]
+    curves = {f"h = {h:g}": points(GRID, regress(GRID, KEYS, VALUES, h)) for h in (0.1, 0.4, 2.0)}
+    lines = [CurveLine(name, line, ink) for ink, (name, line) in enumerate(curves.items(), 1)]
     truth = CurveLine("2 sin x + x", points(GRID, 2 * GRID.sin() + GRID), 8)
     seen = CurveLine("points", points(KEYS, VALUES), 5, faint=True, dots=True)
     return svg([Panel("Nadaraya-Watson regression", [*lines, truth, seen], across="x")])
@@ -58,7 +58,7 @@ def kernel_weights() -> str:
     """The same regression as a matrix: who is asked, and how much each answer counts."""
     q = torch.linspace(0, 5, 11, dtype=torch.float64)[:, None]
     table = weights(q, KEYS, 0.4, "gaussian").tolist()
-    rows, columns = ([f"{x:.1f}" for x in held.flatten().tolist()] for held in (q, KEYS))
+    rows, columns = ([f"{x:.1f}" for x in vector.flatten().tolist()] for vector in (q, KEYS))
     return heat_map(table, rows, columns, "kernel regression: queries and keys, h = 0.4")
 
 
@@ -184,11 +184,11 @@ def adversary() -> str:
     slope = torch.tensor([[[3.0, 4.0]]])
 
     def way(radius: float | None) -> list[Point]:
-        delta, made = torch.zeros(1, 1, 2), [(0.0, 0.0)]
+        delta, path = torch.zeros(1, 1, 2), [(0.0, 0.0)]
         for step in range(1, 6):
             delta = climbed(delta, slope, 0.3, radius)
-            made.append((float(step), round(float(norm(delta)), 6)))
-        return made
+            path.append((float(step), round(float(norm(delta)), 6)))
+        return path
 
     lines = {"inside a ball of 1": way(1.0), "without one": way(None)}
     return curve("how far the words are moved", "step of the adversary", lines, zero=True)
@@ -222,17 +222,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Make the pictures of the tutorial again.")
     parser.add_argument("--out", type=Path, default=OUT, help="the directory they go to")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if one differs")
-    given = parser.parse_args()
+    options = parser.parse_args()
     changed = []
-    given.out.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     for name, make in FIGURES.items():
-        file, made = given.out / f"{name}.svg", make()
-        if not file.is_file() or file.read_text("utf-8") != made:
+        file, picture = options.out / f"{name}.svg", make()
+        if not file.is_file() or file.read_text("utf-8") != picture:
             changed.append(file.name)
-            if not given.check:
-                file.write_text(made, "utf-8", newline="\n")
+            if not options.check:
+                file.write_text(picture, "utf-8", newline="\n")
     print(f"{len(FIGURES)} pictures, {len(changed)} changed: {', '.join(changed) or 'none'}")
-    return int(given.check and bool(changed))
+    return int(options.check and bool(changed))
 
 
 if __name__ == "__main__":

@@ -76,12 +76,12 @@ def digest(data: bytes) -> str:
 
 def digest_of_tensors(tensors: dict[str, Any]) -> str:
     """Of names, kinds, shapes and every bit."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for name, value in tensors.items():
         plain = value.detach().cpu().contiguous()
-        found.update(f"{name} {plain.dtype} {list(plain.shape)}\n".encode())
-        found.update(plain.numpy().tobytes())
-    return found.hexdigest()
+        sha256.update(f"{name} {plain.dtype} {list(plain.shape)}\n".encode())
+        sha256.update(plain.numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def tensors_in(file: Path) -> dict[str, str]:
@@ -89,7 +89,7 @@ def tensors_in(file: Path) -> dict[str, str]:
     with file.open("rb") as opened:
         header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
     header.pop("__metadata__", None)
-    return {name: f"{held['dtype']} {held['shape']}" for name, held in sorted(header.items())}
+    return {name: f"{about['dtype']} {about['shape']}" for name, about in sorted(header.items())}
 
 
 def weights_in(directory: Path) -> Table:
@@ -104,9 +104,9 @@ def read(file: Path) -> Any:
 def without(value: Any, *names: str) -> Any:
     """A copy that has nothing of these names at any depth."""
     if isinstance(value, dict):
-        return {key: without(held, *names) for key, held in value.items() if key not in names}
+        return {key: without(inner, *names) for key, inner in value.items() if key not in names}
     if isinstance(value, list):
-        return [without(held, *names) for held in value]
+        return [without(inner, *names) for inner in value]
     return value
 
 
@@ -149,16 +149,18 @@ class Bench:
 
     def call(self, *words: object) -> Said:
         """Runs a command in the scratch directory and waits for it."""
-        given = [str(word) for word in words]
+        arguments = [str(word) for word in words]
         if self.fresh:
             done = subprocess.run(
-                [sys.executable, "-m", "regard", *given], cwd=self.place, encoding="utf-8",
+                [sys.executable, "-m", "regard", *arguments], cwd=self.place, encoding="utf-8",
                 capture_output=True, stdin=subprocess.DEVNULL,
             )  # fmt: skip
             return Said(done.returncode, done.stdout, done.stderr)
         number = next(self.numbers)
         files = [self.place / "said" / f"{number}.{end}" for end in ("out", "err")]
-        process = self.forks.Process(target=behave, args=(given, str(self.place), *map(str, files)))
+        process = self.forks.Process(
+            target=behave, args=(arguments, str(self.place), *map(str, files))
+        )
         process.start()
         process.join()
         out, error = (file.read_text(encoding="utf-8") for file in files)
@@ -170,13 +172,13 @@ class Bench:
         def timed() -> Any:
             began = time.monotonic()
             try:
-                found = work()
+                answer = work()
             except Exception as error:  # one that fails does not keep the others from it
-                found = {"failed": type(error).__name__, "said": str(error)[-600:]}
-            failed = isinstance(found, dict) and "failed" in found
-            told = f" FAILED: {found['said']}" if failed else ""
-            print(f"{time.monotonic() - began:6.1f} s  {name}{told}", file=sys.stderr, flush=True)
-            return self.neutral(found)
+                answer = {"failed": type(error).__name__, "said": str(error)[-600:]}
+            failed = isinstance(answer, dict) and "failed" in answer
+            suffix = f" FAILED: {answer['said']}" if failed else ""
+            print(f"{time.monotonic() - began:6.1f} s  {name}{suffix}", file=sys.stderr, flush=True)
+            return self.neutral(answer)
 
         return self.lanes.submit(timed)
 
@@ -187,47 +189,47 @@ class Bench:
 
     def run(self, out: str, *words: object) -> Table:
         """A command that writes a run or a model, and what stands there afterwards."""
-        said = self.call(*words, "--out", out, "--quiet")
-        return failure(said) or of_run(self.place / out)
+        result = self.call(*words, "--out", out, "--quiet")
+        return failure(result) or of_run(self.place / out)
 
     def shown(self, *words: object, leave: tuple[str, ...] = ()) -> Any:
         """What a command prints as JSON, without what is named."""
-        said = self.call(*words, "--json")
-        return failure(said) or without(json.loads(said.out), *leave)
+        result = self.call(*words, "--json")
+        return failure(result) or without(json.loads(result.out), *leave)
 
 
-def failure(said: Said) -> Table:
+def failure(result: Said) -> Table:
     """What is kept of a command that failed; empty if it did not."""
-    return {"failed": said.code, "said": said.error.strip()[-600:]} if said.code else {}
+    return {"failed": result.code, "said": result.error.strip()[-600:]} if result.code else {}
 
 
 def of_run(place: Path) -> Table:
     """All of a run's directory that depends on nothing but what was asked for."""
-    found: Table = {"files": sorted(file.name for file in place.iterdir())}
+    table: Table = {"files": sorted(file.name for file in place.iterdir())}
     if (place / "recipe.toml").is_file():
-        found["recipe"] = tomllib.loads((place / "recipe.toml").read_text(encoding="utf-8"))
+        table["recipe"] = tomllib.loads((place / "recipe.toml").read_text(encoding="utf-8"))
         for name in ("device", "threads", "native"):
-            found["recipe"]["engine"].pop(name, None)
+            table["recipe"]["engine"].pop(name, None)
     if (place / "metrics.jsonl").is_file():
         lines = (place / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        found["metrics"] = [
+        table["metrics"] = [
             without(json.loads(line), "seconds", "tokens_per_second") for line in lines
         ]
     if (place / "run.json").is_file():
-        kept = ("objective", "samples", "tokens_per_step", "memory_needed", "steps", "step_flops",
+        keys = ("objective", "samples", "tokens_per_step", "memory_needed", "steps", "step_flops",
                 "valid", "outcome", "best", "model", "data", "distilled")  # fmt: skip
-        found["facts"] = {
-            key: held for key, held in read(place / "run.json").items() if key in kept
+        table["facts"] = {
+            key: value for key, value in read(place / "run.json").items() if key in keys
         }
     for name in ("config.json", "task.json"):
         if (place / name).is_file():
-            found[name.removesuffix(".json")] = read(place / name)
+            table[name.removesuffix(".json")] = read(place / name)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if (place / name).is_file():
-            found[name.removesuffix(".json")] = digest((place / name).read_bytes())
+            table[name.removesuffix(".json")] = digest((place / name).read_bytes())
     if (place / "model.safetensors").is_file():
-        found["weights"] = weights_in(place)
-    return found
+        table["weights"] = weights_in(place)
+    return table
 
 
 # -- texts and examples, made on the spot
@@ -248,11 +250,11 @@ def sentence(dice: random.Random, least: int = 4, most: int = 9) -> str:
 def write_text(file: Path, documents: int, seed: int) -> None:
     """Paragraphs of a few sentences, in made-up words of which some are likelier after others."""
     dice = random.Random(seed)
-    made = []
+    paragraphs = []
     for _ in range(documents):
         sentences = [sentence(dice).capitalize() + "." for _ in range(dice.randint(3, 8))]
-        made.append(" ".join(sentences))
-    file.write_text("\n\n".join(made) + "\n", encoding="utf-8")
+        paragraphs.append(" ".join(sentences))
+    file.write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
 
 
 def write_pairs(file: Path, count: int, seed: int) -> None:
@@ -353,9 +355,9 @@ def tiny_models(place: Path) -> Table:
 
 def shrunk(config: Any) -> Table:
     """What makes a configuration small, whatever its family."""
-    held = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    changes = {name: value for name, value in SMALL.items() if name in held}
-    changes |= {name: value for name, value in SET_ONLY.items() if held.get(name)}
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    changes = {name: value for name, value in SMALL.items() if name in fields}
+    changes |= {name: value for name, value in SET_ONLY.items() if fields.get(name)}
     if changes.get("cutoffs") is None:
         changes.pop("ratio", None)
     return changes
@@ -373,7 +375,7 @@ def tiny_model(name: str, place: Path) -> Table:
     regard.save(model, place)
     loaded: Any = regard.load(place)
     state = model.state_dict()
-    found = {
+    table = {
         "config": dataclasses.asdict(model.config),
         "state": {key: f"{value.dtype} {list(value.shape)}" for key, value in state.items()},
         "parameters": model.parameter_count(),
@@ -393,14 +395,14 @@ def tiny_model(name: str, place: Path) -> Table:
                 hidden = model(tokens, tokens[:, :20], attention_mask=marks)
             else:
                 hidden = model(tokens, attention_mask=marks)
-            found[key] = digest_of_tensors({"hidden": hidden, "logits": model.logits(hidden)})
+            table[key] = digest_of_tensors({"hidden": hidden, "logits": model.logits(hidden)})
         if "lstm" not in name:
             with regard.record(model) as seen:
                 model(tokens, tokens[:, :20]) if hasattr(model, "encode") else model(tokens)
-            found["attention"] = {
+            table["attention"] = {
                 layer.name: digest_of_tensors({"": layer.weights}) for layer in seen
             }
-    return found
+    return table
 
 
 # -- part: training
@@ -516,11 +518,11 @@ def training(bench: Bench) -> Iterator[tuple[str, Future[Any]]]:
     data["pairs"] = prepared(bench, "pairs", *words)
     chunks = ("--chunk", "overlapping", "--chunk-length", 24, "--overlap", 8, "--split-by", "line")
     data["chunks"] = prepared(bench, "chunks", *prepare_words("text.txt", "data/chunks", *chunks))
-    for name, made in data.items():
-        yield f"prepared/{name}", made
-        made.result()
-    for name, given in TRAININGS.items():
-        yield f"runs/{name}", trained(bench, f"runs/{name}", given)
+    for name, future in data.items():
+        yield f"prepared/{name}", future
+        future.result()
+    for name, options in TRAININGS.items():
+        yield f"runs/{name}", trained(bench, f"runs/{name}", options)
     yield (
         "ngram",
         bench.later(
@@ -540,14 +542,14 @@ def training(bench: Bench) -> Iterator[tuple[str, Future[Any]]]:
 TIMED = ("seconds", "out", "tokens_per_second", "speed")
 
 
-def trained(bench: Bench, out: str, given: Training) -> Future[Any]:
-    return bench.later(out, lambda: bench.run(out, *train_words(given)))
+def trained(bench: Bench, out: str, options: Training) -> Future[Any]:
+    return bench.later(out, lambda: bench.run(out, *train_words(options)))
 
 
 def resumed(bench: Bench, run: str) -> Table:
     """A run that goes on for two more steps."""
-    said = bench.call("train", "--resume", run, "--steps", 6, "--quiet")
-    return failure(said) or of_run(bench.place / run)
+    result = bench.call("train", "--resume", run, "--steps", 6, "--quiet")
+    return failure(result) or of_run(bench.place / run)
 
 
 def generating(bench: Bench, name: str) -> Callable[[], Any]:
@@ -640,10 +642,10 @@ def tuning(
     def work() -> Table:
         data = f"files/{task}.jsonl"
         words = ("finetune", f"bases/{family}", "--task", task, "--data", data, *TUNING, *more)
-        found = bench.run(f"tuned/{name}", *words)
-        if "failed" in found:
-            return found
-        return found | {"tested": tested(bench, f"tuned/{name}", task, family == "t5")}
+        table = bench.run(f"tuned/{name}", *words)
+        if "failed" in table:
+            return table
+        return table | {"tested": tested(bench, f"tuned/{name}", task, family == "t5")}
 
     return work
 
@@ -651,20 +653,20 @@ def tuning(
 def tested(bench: Bench, run: str, task: str, writes: bool) -> Table:
     few = ("--max-new-tokens", 8) if writes or task in WRITING else ()
     words = ("evaluate", run, f"files/{task}-test.jsonl", "--quiet", "--resamples", 50, *few)
-    found: Table = bench.shown(*words, "--out", f"{run}-test", leave=TIMED)
-    if "failed" not in found:
+    table: Table = bench.shown(*words, "--out", f"{run}-test", leave=TIMED)
+    if "failed" not in table:
         answers = (bench.place / f"{run}-test" / "predictions.jsonl").read_bytes()
-        found["predictions"] = digest(answers)
-    return found
+        table["predictions"] = digest(answers)
+    return table
 
 
 def preferring(bench: Bench, method: str, more: tuple[str, ...]) -> Callable[[], Table]:
     def work() -> Table:
         words = ("align", "bases/gpt", "--data", "files/prefer.jsonl", *TUNING, *more)
-        found = bench.run(f"tuned/prefer-{method}", *words)
-        if "failed" not in found and method == "reward":
-            found["tested"] = tested(bench, f"tuned/prefer-{method}", "prefer", False)
-        return found
+        table = bench.run(f"tuned/prefer-{method}", *words)
+        if "failed" not in table and method == "reward":
+            table["tested"] = tested(bench, f"tuned/prefer-{method}", "prefer", False)
+        return table
 
     return work
 
@@ -700,16 +702,16 @@ def changing(bench: Bench, out: str, *words: object) -> Callable[[], Table]:
     """A model made of another: what was said of it, and its directory."""
 
     def work() -> Table:
-        said = bench.shown(*words, "--repeats", 1, "--quiet", "--out", out, leave=TIMED)
-        return said if "failed" in said else {"report": said, **of_run(bench.place / out)}
+        report = bench.shown(*words, "--repeats", 1, "--quiet", "--out", out, leave=TIMED)
+        return report if "failed" in report else {"report": report, **of_run(bench.place / out)}
 
     return work
 
 
 def augmented(bench: Bench) -> Table:
     words = ("augment", "files/classify.jsonl", "--task", "classify", "--methods", "swap,delete")
-    said = bench.call(*words, "--out", "files/more.jsonl")
-    return failure(said) or {"sha256": digest((bench.place / "files/more.jsonl").read_bytes())}
+    result = bench.call(*words, "--out", "files/more.jsonl")
+    return failure(result) or {"sha256": digest((bench.place / "files/more.jsonl").read_bytes())}
 
 
 # -- part: comparison
@@ -730,9 +732,9 @@ def compared(bench: Bench) -> Table:
     words = ("compare", "compared.txt", "--budget", "3000tok", "--models", COMPARED, "--size",
              "tiny", "--seq-len", 32, "--batch-size", 8, "--vocab-size", VOCABULARY,
              "--prompt", WORDS[20])  # fmt: skip
-    said = bench.call(*words, *changes, "--out", "comparison", "--quiet")
-    if said.code:
-        return failure(said)
+    result = bench.call(*words, *changes, "--out", "comparison", "--quiet")
+    if result.code:
+        return failure(result)
     place = bench.place / "comparison"
     cells = {file.stem: read(file) for file in sorted((place / "cells").glob("*.json"))}
     cells.pop("costs", None)
@@ -756,13 +758,15 @@ def commands(bench: Bench) -> Iterator[tuple[str, Future[Any]]]:
 
 
 def helped(bench: Bench) -> Table:
-    said = {" ".join(name.split()): bench.call(*name.split(), "--help") for name in COMMANDS}
-    found: Table = {name: failure(told) or told.out.splitlines() for name, told in said.items()}
-    return found | {"": bench.call("--help").out.splitlines()}
+    results = {" ".join(name.split()): bench.call(*name.split(), "--help") for name in COMMANDS}
+    table: Table = {
+        name: failure(result) or result.out.splitlines() for name, result in results.items()
+    }
+    return table | {"": bench.call("--help").out.splitlines()}
 
 
 def listed_recipes(bench: Bench) -> Table:
-    names = [held["name"] for held in bench.shown("recipes")["recipes"]]
+    names = [row["name"] for row in bench.shown("recipes")["recipes"]]
     return {name: tomllib.loads(bench.call("recipes", name).out) for name in names}
 
 
@@ -780,20 +784,20 @@ PARTS: dict[str, Part] = {
 
 def snapshot(parts: list[str], fresh: bool) -> Table:
     """Everything asked for, as one table."""
-    found: Table = {"machine": machine()}
+    table: Table = {"machine": machine()}
     with tempfile.TemporaryDirectory(prefix="freeze-") as scratch:
         bench = Bench(Path(scratch).resolve(), fresh)
         with bench.lanes:
-            made = [
+            futures = [
                 (f"{name}/{key}".rstrip("/"), future)
                 for name in PARTS
                 if name in parts
                 for key, future in PARTS[name](bench)
             ]
-        for path, future in made:
-            put(found, path, future.result())
-        found["machine"]["native"] = native(bench.place)
-    return found
+        for path, future in futures:
+            put(table, path, future.result())
+        table["machine"]["native"] = native(bench.place)
+    return table
 
 
 def machine() -> Table:
@@ -811,8 +815,8 @@ def machine() -> Table:
 def native(place: Path) -> list[bool]:
     """Were the compiled passes there? Runs round and drop otherwise without them."""
     files = place.glob("*/*/recipe.toml")
-    found = (tomllib.loads(file.read_text(encoding="utf-8")) for file in files)
-    return sorted({recipe["engine"]["native"] for recipe in found})
+    tables = (tomllib.loads(file.read_text(encoding="utf-8")) for file in files)
+    return sorted({recipe["engine"]["native"] for recipe in tables})
 
 
 def put(table: Table, path: str, value: Any) -> None:
@@ -828,11 +832,11 @@ def put(table: Table, path: str, value: Any) -> None:
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every plain value under its key; parts of a key are joined by slashes."""
     if isinstance(value, dict) and value:
-        for key, held in value.items():
-            yield from leaves(held, f"{path}/{key}")
-    elif isinstance(value, list) and any(isinstance(held, dict | list) for held in value):
-        for number, held in enumerate(value):
-            yield from leaves(held, f"{path}/{number}")
+        for key, inner in value.items():
+            yield from leaves(inner, f"{path}/{key}")
+    elif isinstance(value, list) and any(isinstance(inner, dict | list) for inner in value):
+        for number, inner in enumerate(value):
+            yield from leaves(inner, f"{path}/{number}")
     else:
         yield path, value
 
@@ -877,12 +881,12 @@ def compare(old: Path, new: Path, names: dict[str, str]) -> int:
         print(f"note: only one of them has the part {name}; it is left out", file=sys.stderr)
         before.pop(name, None)
         after.pop(name, None)
-    found = sorted(differences(before, after, names))
-    for line in found:
+    lines = sorted(differences(before, after, names))
+    for line in lines:
         print(line)
     count = sum(1 for _ in leaves(before))
-    print(f"{len(found):,} differences in {count:,} values", file=sys.stderr)
-    return 1 if found or not before else 0
+    print(f"{len(lines):,} differences in {count:,} values", file=sys.stderr)
+    return 1 if lines or not before else 0
 
 
 def main() -> int:
@@ -892,25 +896,25 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="a new interpreter for each command")
     parser.add_argument("--compare", type=Path, nargs=2, metavar=("OLD", "NEW"))
     parser.add_argument("--renamed", type=Path, metavar="FILE", help="old keys to new ones")
-    given = parser.parse_args()
-    if given.compare:
-        old, new = given.compare
-        return compare(old, new, read(given.renamed) if given.renamed else {})
-    if not given.out:
+    options = parser.parse_args()
+    if options.compare:
+        old, new = options.compare
+        return compare(old, new, read(options.renamed) if options.renamed else {})
+    if not options.out:
         parser.error("give --out FILE, or --compare OLD NEW")
-    parts = [name.strip() for name in given.parts.split(",")]
+    parts = [name.strip() for name in options.parts.split(",")]
     if unknown := set(parts) - PARTS.keys():
         parser.error(f"unknown parts: {', '.join(sorted(unknown))}")
     os.environ.update(ALONE)
-    held = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([held] if held else [])])
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([before] if before else [])])
     print(f"regard is {regard.__file__}", file=sys.stderr)
     began = time.monotonic()
-    found = snapshot(parts, given.fresh)
-    given.out.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    failed = sum(path.endswith("/failed") for path, _ in leaves(found))
+    table = snapshot(parts, options.fresh)
+    options.out.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    failed = sum(path.endswith("/failed") for path, _ in leaves(table))
     print(
-        f"{sum(1 for _ in leaves(found)):,} values after {time.monotonic() - began:.0f} s; "
+        f"{sum(1 for _ in leaves(table)):,} values after {time.monotonic() - began:.0f} s; "
         f"{failed} commands failed",
         file=sys.stderr,
     )

@@ -45,10 +45,12 @@ def measure(options: argparse.Namespace) -> bool:
     wanted = names() if options.claims == "all" else options.claims.split(",")
     usual = [name for name in wanted if name not in EFFORTS]
     words = ["--out", str(options.work / "claims")]
-    asked = [["claims", "run", *usual, "--jobs", str(options.jobs)]] if usual else []
-    asked += [["claims", "run", n, "--effort", str(e)] for n, e in EFFORTS.items() if n in wanted]
+    commands = [["claims", "run", *usual, "--jobs", str(options.jobs)]] if usual else []
+    commands += [
+        ["claims", "run", n, "--effort", str(e)] for n, e in EFFORTS.items() if n in wanted
+    ]
     whole = True
-    for each in asked:
+    for each in commands:
         if (code := call(*each, *words)) not in (0, 1):  # it was stopped
             raise SystemExit(code)
         whole &= code == 0  # 1: a claim failed, and said so
@@ -65,11 +67,11 @@ def put(work: Path, out: Path) -> None:
         raise SystemExit(f"{out} is no gallery and stays as it is; choose another --out")
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="gallery-", dir=out.parent) as place:
-        made = Path(place, "made")
-        gather(work, made)
+        fresh = Path(place, "made")
+        gather(work, fresh)
         if out.exists():
             out.rename(Path(place, "before"))
-        made.rename(out)
+        fresh.rename(out)
 
 
 def is_gallery(out: Path) -> bool:
@@ -107,10 +109,10 @@ def facts(work: Path, name: str) -> dict[str, Any]:
 
 def index(work: Path) -> str:
     """A list of everything, for readers who see files and not pages."""
-    found = {name: facts(work, name) for name in done(work)}
+    claims = {name: facts(work, name) for name in done(work)}
     report = json.loads((work / "compare" / "report.json").read_text(encoding="utf-8"))
-    counts = Counter(each["verdict"] for each in found.values())
-    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])
+    counts = Counter(each["verdict"] for each in claims.values())
+    verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])
     lines = [
         TITLE,
         "",
@@ -119,26 +121,26 @@ def index(work: Path) -> str:
         "",
         f"## [{report['title']['en']} · {report['title']['zh']}](compare/report.html)",
         "",
-        *(f"- {said['en']}\n  {said['zh']}" for said in report["verdict"]),
+        *(f"- {text['en']}\n  {text['zh']}" for text in report["verdict"]),
         "",
         f"`{report['recipe']['command']}`",
         "",
         "## [Claims · 论断](claims/gallery.html)",
         "",
-        f"{len(found)} of {len(names())}: {told}.",
+        f"{len(claims)} of {len(names())}: {verdicts}.",
         "",
         "| claim | said · 说法 | verdict · 结论 | seeds | effort |",
         "| --- | --- | --- | --- | --- |",
-        *(row(name, each) for name, each in found.items()),
+        *(row(name, each) for name, each in claims.items()),
     ]
     return "\n".join(lines) + "\n"
 
 
 def row(name: str, each: dict[str, Any]) -> str:
-    said = claim(name).statement
+    statement = claim(name).statement
     cells = [
         f"[{name}](claims/{name}/{NAME})",
-        f"{said.en}<br>{said.zh}",
+        f"{statement.en}<br>{statement.zh}",
         f"{each['verdict']}: {each['because']}",
         str(each["seeds"]),
         f"{each['effort']:g}",

@@ -92,22 +92,22 @@ def regard(*words: str) -> dict[str, Any]:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)} ended with {done.returncode}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def texts(out: Path, place: Path | None) -> dict[str, Path]:
     """The prepared texts that can be had."""
-    found = {"docs": out / "docs"}
+    places = {"docs": out / "docs"}
     sources = {"docs": ["builtin:python-docs"]}
     chinese = place / "text" / "zh.txt.gz" if place else None
     if chinese and chinese.is_file():
-        found["zh"] = out / "zh"
+        places["zh"] = out / "zh"
         sources["zh"] = [str(chinese), "--split-by", "line"]
-    for name, where in found.items():
+    for name, where in places.items():
         if not (where / "data.json").is_file():
             regard("prepare", *sources[name], "--out", str(where), "--vocab-size", "8000")
-    return found
+    return places
 
 
 def run_of(cell: Cell, out: Path) -> Path:
@@ -124,9 +124,9 @@ def check(cell: Cell, row: dict[str, Any], out: Path, tokens: int) -> dict[str, 
         recipe = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))
         for name, _, value in (setting.partition("=") for setting in (*COMMON, *cell.settings)):
             part, _, key = name.partition(".")
-            held = str(recipe.get(part, {}).get(key, "nothing"))
-            if held.lower() != value:
-                wrong.append(f"{name} {held}, not {value}")
+            stored = str(recipe.get(part, {}).get(key, "nothing"))
+            if stored.lower() != value:
+                wrong.append(f"{name} {stored}, not {value}")
     if wrong:
         raise SystemExit(
             f"{cell.name} in {out} was measured with {'; '.join(wrong)}. Give another --out, or "
@@ -138,25 +138,25 @@ def check(cell: Cell, row: dict[str, Any], out: Path, tokens: int) -> dict[str, 
 def train(cell: Cell, data: Path, out: Path, tokens: int) -> dict[str, Any]:
     run = run_of(cell, out)
     if (run / "recipe.toml").is_file():
-        found = regard("train", "--resume", str(run), "--quiet")
+        facts = regard("train", "--resume", str(run), "--quiet")
     else:
         words = ["--size", "small", "--max-tokens", str(tokens), "--quiet"]
         settings = (*COMMON, *cell.settings)
-        found = regard("train", cell.model, str(data), *settings, "--out", str(run), *words)
-    if found["outcome"] != "done":
-        raise SystemExit(f"{cell.name}: {found['outcome']}; start again to go on")
+        facts = regard("train", cell.model, str(data), *settings, "--out", str(run), *words)
+    if facts["outcome"] != "done":
+        raise SystemExit(f"{cell.name}: {facts['outcome']}; start again to go on")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return {
         "cell": cell.name,
         "model": cell.model,
-        "objective": found["objective"],
+        "objective": facts["objective"],
         "data": cell.data,
-        "parameters": found["model"]["parameters"],
-        "tokens": found["progress"]["tokens"],
-        "seconds": found["progress"]["seconds"],
-        "peak_memory": found["peak_memory"],
-        "step_flops": found["step_flops"],
-        "steps": found["progress"]["step"],
+        "parameters": facts["model"]["parameters"],
+        "tokens": facts["progress"]["tokens"],
+        "seconds": facts["progress"]["seconds"],
+        "peak_memory": facts["peak_memory"],
+        "step_flops": facts["step_flops"],
+        "steps": facts["progress"]["step"],
         "curve": [{"tokens": line["tokens"], **line["valid"]} for line in lines if "valid" in line],
     }
 
@@ -195,9 +195,9 @@ def remembered(cell: Cell, data: Path, options: Any) -> None:
         )
 
 
-def page(found: Found, missing: list[str]) -> str:
+def page(results: Found, missing: list[str]) -> str:
     """The section, of what there is."""
-    rows, speeds = found.rows, found.speeds
+    rows, speeds = results.rows, results.speeds
     exact = [r for r in rows if r["objective"] in EXACT]
     others = [r for r in rows if r not in exact]
     notes = {cell.name: cell.note for cell in CELLS}
@@ -215,7 +215,7 @@ def page(found: Found, missing: list[str]) -> str:
         "size means something elsewhere.",
     ]
     if exact:
-        parts += exactly(exact, found)
+        parts += exactly(exact, results)
     if others:
         parts += [
             "### Other objectives",
@@ -226,21 +226,21 @@ def page(found: Found, missing: list[str]) -> str:
                 [[r["cell"], r["objective"], Best(r).told(), *tail(r, speeds)] for r in others],
             ),
         ]
-    told = [f"* {name}: {notes[name]}." for name in (r["cell"] for r in rows) if notes.get(name)]
-    parts += ["\n".join(told)] if told else []
-    parts += remembering(rows, found.memories)
+    remarks = [f"* {name}: {notes[name]}." for name in (r["cell"] for r in rows) if notes.get(name)]
+    parts += ["\n".join(remarks)] if remarks else []
+    parts += remembering(rows, results.memories)
     if missing:
         parts.append(f"Left out for want of its text: {', '.join(missing)}.")
     return "\n\n".join(parts)
 
 
-def exactly(rows: list[dict[str, Any]], found: Found) -> list[str]:
+def exactly(rows: list[dict[str, Any]], results: Found) -> list[str]:
     """The models that can be compared, beside the n-gram."""
     lines = []
     for row in sorted(rows, key=lambda r: (r["data"], Best(r)["bits_per_byte"])):
-        ngram = found.ngrams[row["data"]]["bits_per_byte"]
+        ngram = results.ngrams[row["data"]]["bits_per_byte"]
         figures = [f"{Best(row)['bits_per_byte']:.3f}", f"{ngram:.3f}", crossing(row, ngram)]
-        lines.append([row["cell"], *figures, *tail(row, found.speeds)])
+        lines.append([row["cell"], *figures, *tail(row, results.speeds)])
     heads = ["model", "bits per byte", "n-gram", "passes it after", "parameters", "tokens/s",
              "memory"]  # fmt: skip
     return [
@@ -248,7 +248,7 @@ def exactly(rows: list[dict[str, Any]], found: Found) -> list[str]:
         "Exact, so these can be compared with each other and with the n-gram (modified "
         "Kneser–Ney, order 5, same tokens) of the same text.",
         table(heads, lines),
-        beside_ngram(rows, found.ngrams),
+        beside_ngram(rows, results.ngrams),
     ]
 
 
@@ -298,10 +298,10 @@ def main() -> None:
     ]
 
     def show() -> None:
-        found = found_in(options.cells, options.out, options.tokens)
-        known = {row["cell"] for row in found.rows}
+        results = found_in(options.cells, options.out, options.tokens)
+        known = {row["cell"] for row in results.rows}
         missing = [c.name for c in CELLS if c.data not in data and c.name not in known]
-        put("pretraining", page(found, missing), options.page)
+        put("pretraining", page(results, missing), options.page)
 
     for cell in chosen:
         print(f"{cell.name} …", file=sys.stderr, flush=True)

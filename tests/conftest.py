@@ -9,11 +9,15 @@ from __future__ import annotations
 import gzip
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.files import Write
+
+if TYPE_CHECKING:
+    from tests.tasks.world import World
 
 settings.register_profile("same", derandomize=True)
 settings.register_profile("random", derandomize=False)
@@ -31,3 +35,11 @@ def write(tmp_path: Path) -> Write:
         return file
 
     return run
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Tiny models that have learned each task, made when they are asked for."""
+    from tests.tasks.world import World
+
+    return World(tmp_path_factory.mktemp("world"))

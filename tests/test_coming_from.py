@@ -28,6 +28,7 @@ from regard.tasks import TASKS
 from regard.training import recipe as recipes
 from tests.decoding.small import tokenizer
 from tests.equal.reference import scramble
+from tests.refusals import refuses
 from tests.test_docs import parsed
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -53,15 +54,15 @@ class Line:
         """What their side sets, by name: `a=1, b=2`, `a = 1; b = 2` or `--a 1 --b`."""
         (text,) = self.cells[0]
         if not text.startswith("--"):
-            given: dict[str, Any] = eval(f"dict({text.replace(';', ',')})")
-            return given
-        found: dict[str, Any] = {}
+            arguments: dict[str, Any] = eval(f"dict({text.replace(';', ',')})")
+            return arguments
+        options: dict[str, Any] = {}
         for word in shlex.split(text):
             if word.startswith("--"):
-                found[word.removeprefix("--")] = None
+                options[word.removeprefix("--")] = None
             else:
-                found[list(found)[-1]] = word
-        return found
+                options[list(options)[-1]] = word
+        return options
 
     def __str__(self) -> str:
         shown = self.cells[:2] if self.test == "field" else self.cells[:1]
@@ -86,10 +87,10 @@ def tables(page: Path) -> Iterator[tuple[str, list[list[str]]]]:
 
 
 def lines(page: Path, names: list[str]) -> Iterator[Line]:
-    found = list(tables(page))
+    titled = list(tables(page))
     tests = [(title, test) for title in names for test in TABLES[title]]
-    assert [title for title, _ in found] == [title for title, _ in tests]
-    for (title, test), (_, rows) in zip(tests, found, strict=True):
+    assert [title for title, _ in titled] == [title for title, _ in tests]
+    for (title, test), (_, rows) in zip(tests, titled, strict=True):
         yield from (Line(title, test, tuple(code(cell) for cell in row)) for row in rows)
 
 
@@ -124,7 +125,7 @@ def test_field(line: Line) -> None:
         fields = FAMILIES[format_.family].config.__dataclass_fields__
         assert name in fields
         if theirs not in fields:
-            with pytest.raises(UnknownName, match=f"did you mean '{name}'"):
+            with refuses(UnknownName, f"'{name}'"):
                 FAMILIES[format_.family].config.of({theirs: value})
 
 
@@ -177,7 +178,7 @@ def test_training(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
             assert main(["train", "gpt", "data", plain, "1"]) == 2
             assert answer[0] in capsys.readouterr().err
         if key and word not in recipes.fields_of(recipes.Recipe):
-            with pytest.raises(UnknownName, match=re.escape(key[0].partition("=")[0])):
+            with refuses(UnknownName, key[0].partition("=")[0]):
                 recipes.make(recipes.overrides([f"{word}=1"]))
 
 
@@ -201,25 +202,25 @@ SWITCHES = {"do_sample": "temperature", "sampling": "temperature", "early_stoppi
 @by("decoding")
 def test_decoding(line: Line, capsys: pytest.CaptureFixture[str], gpt: Any) -> None:
     _, (python,), option = line.cells
-    given = eval(f"dict({python})")
-    chosen = DecodingOptions.of({n: tuple(v) if n == "stop" else v for n, v in given.items()})
+    arguments = eval(f"dict({python})")
+    chosen = DecodingOptions.of({n: tuple(v) if n == "stop" else v for n, v in arguments.items()})
     if option:
         words = ["regard", "generate", "gpt", "text", *shlex.split(option[0])]
         assert asdict(from_command(words)) == asdict(chosen)
     answers = [f"--{name}" for name in re.findall(r"--([\w-]+)", " ".join(option))]
     for word in line.words:
-        if word not in given:
+        if word not in arguments:
             with pytest.raises(RegardError) as refused:
                 DecodingOptions.of({word: line.words[word]})
-            answer = {*given, SWITCHES.get(word, "")}
+            answer = {*arguments, SWITCHES.get(word, "")}
             assert any(name in str(refused.value) for name in answer if name), str(refused.value)
         if f"--{word}" not in answers and option:
             assert main(["generate", "gpt", "text", f"--{word}", "1"]) == 2
-            said = capsys.readouterr().err
+            message = capsys.readouterr().err
             if word not in SWITCHES:
-                assert any(name in said for name in answers), said
+                assert any(name in message for name in answers), message
     if line.library == "Hugging Face":
-        same_tokens(gpt, line.words, given)
+        same_tokens(gpt, line.words, arguments)
 
 
 def from_command(words: list[str]) -> DecodingOptions:
@@ -240,14 +241,14 @@ def same_tokens(gpt: Any, theirs: dict[str, Any], options: dict[str, Any]) -> No
     prompt = gpt.tokenizer("the cat", return_tensors="pt")
     limit = {"max_new_tokens": 12}
     banned = [[i] for i in gpt.never]
-    asked = {"bad_words_ids": banned} | limit | {"do_sample": False} | theirs
-    made = gpt.model.generate(**prompt, **asked, tokenizer=gpt.tokenizer)
+    settings = {"bad_words_ids": banned} | limit | {"do_sample": False} | theirs
+    outputs = gpt.model.generate(**prompt, **settings, tokenizer=gpt.tokenizer)
     length = prompt["input_ids"].shape[1]
     written = gpt.loaded.generate("the cat", **(limit | options))
     texts = written if isinstance(written, list) else [written]
-    assert len(texts) == len(made)
-    if not asked["do_sample"]:
-        for row, text in zip(made[:, length:].tolist(), texts, strict=True):
+    assert len(texts) == len(outputs)
+    if not settings["do_sample"]:
+        for row, text in zip(outputs[:, length:].tolist(), texts, strict=True):
             assert row[: len(text.ids)] == text.ids
             assert all(token == gpt.tokenizer.pad_token_id for token in row[len(text.ids) :])
 
@@ -401,8 +402,8 @@ def same(theirs: Any, here: Any) -> bool:
         count = getattr(mine, "parameter_count", getattr(mine, "num_parameters", None))
         return bool(theirs.num_parameters() == count())
     if isinstance(here, dict):
-        kept = {name: value for name, value in theirs.items() if name != "token_type_ids"}
-        return kept.keys() == here.keys() and all(same(kept[name], here[name]) for name in here)
+        needed = {name: value for name, value in theirs.items() if name != "token_type_ids"}
+        return needed.keys() == here.keys() and all(same(needed[name], here[name]) for name in here)
     if isinstance(here, float):
         return bool(theirs == pytest.approx(here, abs=1e-5))
     return bool((theirs.tolist() if isinstance(theirs, Tensor) else theirs) == here)
@@ -423,9 +424,9 @@ def test_recorded_attention(gpt: Both, tmp_path: Path) -> None:
 
 
 def test_what_the_page_shows_of_a_foreign_word(capsys: pytest.CaptureFixture[str]) -> None:
-    said = re.findall(r"^\$ regard (.*)\n(regard: .*)$", ENGLISH.read_text("utf-8"), re.M)
-    assert said
-    for command, answer in said:
+    shown = re.findall(r"^\$ regard (.*)\n(regard: .*)$", ENGLISH.read_text("utf-8"), re.M)
+    assert shown
+    for command, answer in shown:
         assert main(shlex.split(command)) == 2
         assert answer in capsys.readouterr().err
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -21,14 +19,9 @@ from regard.evaluation.predict import Predictor
 from regard.formats.directory import save
 from regard.models.gpt import GPT, GPTConfig
 from regard.tasks.tag import WORD, Entity
-from tests.refusals import refuses
+from tests.refusals import refuses, warns
 from tests.tasks import tuning
-from tests.tasks.world import World, texts
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
+from tests.tasks.world import texts
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +218,7 @@ def test_embed_reads_a_gpt_as_transformers_does(world, tmp_path):
 def test_embed_cuts_long_texts_and_warns(world):
     loaded = load(world.model("bert"))
     assert loaded.embed([]).shape == (0, 32)
-    with pytest.warns(UserWarning, match="1 of 2 texts have more than 32 tokens and were cut"):
+    with warns(UserWarning, "1 of 2 texts", "32 tokens"):
         long = loaded.embed(["the film " * 40, "a film"])
     np.testing.assert_allclose(long[0], loaded.embed("the film " * 15), atol=1e-5)
 
@@ -299,22 +292,13 @@ def test_refusals(name, world):
 
 def test_texts_that_were_cut_are_said(world):
     loaded = load(world.run("reviewer"))
-    with pytest.warns(UserWarning, match="2 texts are longer than the model reads and were cut"):
+    with warns(UserWarning, "2 texts"):
         loaded.classify(["the film " * 40, "a film", "the plot " * 40])
-    with pytest.warns(UserWarning, match="1 texts are longer"):
+    with warns(UserWarning, "1 texts"):
         loaded.classify("the film " * 40)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loaded.classify("a film")
-
-
-def test_nothing_heavy_comes_with_the_methods():
-    code = (
-        "import sys; import regard.api; "
-        "print([m for m in ('torch', 'numpy', 'sklearn', 'transformers') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 # -- tensors, as a tokenizer makes them and a model takes them

@@ -65,12 +65,12 @@ def triple(
 
 
 def agree(
-    given: Callable[..., Tensor], expected: Callable[..., Tensor], inputs: list[Tensor]
+    ours: Callable[..., Tensor], expected: Callable[..., Tensor], inputs: list[Tensor]
 ) -> Tensor:
     """Both functions give the same result and the same gradients; returns the result."""
     near = [x.detach().clone().requires_grad_() for x in inputs]
     exact = [x.detach().double().requires_grad_() for x in inputs]
-    y, z = given(*near), expected(*exact)
+    y, z = ours(*near), expected(*exact)
     direction = numbers(*y.shape, seed=99, dtype=inputs[0].dtype)
     got = torch.autograd.grad(y, near, direction, allow_unused=True)
     want = torch.autograd.grad(z, exact, direction.double(), allow_unused=True)
@@ -82,13 +82,13 @@ def agree(
     return y
 
 
-def close(given: Tensor, expected: Tensor, limit: float, what: str = "") -> None:
+def close(actual: Tensor, expected: Tensor, limit: float, what: str = "") -> None:
     """Within `limit`, relative to the largest number expected where that is above one."""
-    assert given.shape == expected.shape, (what, given.shape, expected.shape)
-    if given.numel() == 0:
+    assert actual.shape == expected.shape, (what, actual.shape, expected.shape)
+    if actual.numel() == 0:
         return
     size = max(1.0, expected.abs().max().item())
-    gap = (given.double() - expected.double()).abs().max().item()
+    gap = (actual.double() - expected.double()).abs().max().item()
     assert gap <= limit * size, f"{what}: off by {gap:.2e}, allowed {limit * size:.2e}"  # NaN fails
 
 
@@ -112,8 +112,8 @@ def survivors(
     """
     unit = torch.eye(k.size(2), dtype=k.dtype).expand(*k.shape[:3], -1)
     torch.manual_seed(seed)
-    kept = attend(q, k, unit).double() > 0
-    return kept.double() / (1 - dropped(rate) / GRAIN)
+    passed = attend(q, k, unit).double() > 0
+    return passed.double() / (1 - dropped(rate) / GRAIN)
 
 
 def attend(

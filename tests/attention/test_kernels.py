@@ -329,8 +329,8 @@ def test_dropout_preserves_the_mean(rate: float, dtype: torch.dtype) -> None:
     values = y.unique()
     assert len(values) == 2 and values[0] == 0
     assert values[1].item() == pytest.approx(scale, rel=8e-3 if dtype == torch.bfloat16 else 1e-6)
-    kept = (y != 0).double().mean().item()
-    assert kept * scale == pytest.approx(1.0, abs=6 * math.sqrt(scale / 400_000))
+    share = (y != 0).double().mean().item()
+    assert share * scale == pytest.approx(1.0, abs=6 * math.sqrt(scale / 400_000))
     (grad,) = torch.autograd.grad(y.sum(), x)
     assert torch.equal(grad, y)  # at ones the gradient is the mask itself
 

@@ -17,6 +17,7 @@ from regard.models.recurrent import ContentMemory
 from regard.models.state import State, causal, mark
 from tests.attention import naive
 from tests.attention.naive import close, coins, few, numbers
+from tests.refusals import refuses
 
 WIDTH, HEADS = 8, 2
 CPU = torch.device("cpu")
@@ -37,12 +38,12 @@ def cache(batch: int, capacity: int) -> KVCache:
 
 def cuts(length: int, *sizes: int) -> list[slice]:
     """`length` rows in pieces of the given sizes, over and over."""
-    found, start = [], 0
+    slices, start = [], 0
     while start < length:
-        end = min(length, start + sizes[len(found) % len(sizes)])
-        found.append(slice(start, end))
+        end = min(length, start + sizes[len(slices) % len(sizes)])
+        slices.append(slice(start, end))
         start = end
-    return found
+    return slices
 
 
 # ------------------------------------------------------------------- the cache
@@ -92,7 +93,7 @@ def test_a_full_cache_refuses(more: int) -> None:
     """One row too many must not vanish: a single row would fit the empty slice behind the end."""
     attention, memory = layer(), cache(1, 4)
     attention(numbers(1, 4, WIDTH), View(Causal()), memory)
-    with pytest.raises(InputError, match="4"):
+    with refuses(InputError, 4):
         attention(numbers(1, more, WIDTH), View(Causal(4)), memory)
     assert memory.length == 4
 

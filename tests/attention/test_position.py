@@ -105,13 +105,13 @@ BEFORE = {16: 16, 19: 17, 21: 18, 24: 19, 27: 20, 31: 21, 35: 22, 40: 23, 46: 24
 def test_bucket_breakpoints(both_sides: bool, exact: int, breaks: dict[int, int]) -> None:
     """The first distance of every bucket, looking back."""
     distances = torch.arange(0, 400)
-    found = buckets(-distances, both_sides, 32, 128).tolist()
+    bucket_ids = buckets(-distances, both_sides, 32, 128).tolist()
     expected = list(range(exact))
     bucket = exact - 1
     for n in range(exact, 400):
         bucket = breaks.get(n, bucket)
         expected.append(bucket)
-    assert found == expected
+    assert bucket_ids == expected
 
 
 def test_bucket_samples() -> None:
@@ -397,8 +397,8 @@ def test_relative_under_dropout_in_bf16() -> None:
 def test_plain_adds_the_shared_bias() -> None:
     q, k, bias = numbers(1, 2, 3, 4), numbers(1, 2, 3, 4, seed=1), numbers(1, 2, 3, 3)
     pattern: Pattern = Full()
-    content, same, found = Plain()(q, k, View(pattern, bias), 0.5)
-    assert content is q and same is k and found is bias
+    content, same, added = Plain()(q, k, View(pattern, bias), 0.5)
+    assert content is q and same is k and added is bias
     attention = Attention(8, 2)
     x = numbers(2, 3, 8)
     q, k, v = attention.project(x)

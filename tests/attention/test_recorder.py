@@ -18,6 +18,7 @@ from regard.models.bert import Bert, BertConfig
 from regard.models.state import State
 from tests.equal.reference import close, marks, ours, scramble, words
 from tests.laws.zoo import ATTENTIVE, Specimen, collate
+from tests.refusals import refuses
 
 VOCABULARY = 41
 SMALL = {"vocab_size": VOCABULARY, "attn_implementation": "eager"}
@@ -46,15 +47,17 @@ def texts(kind: Specimen, padded: bool = True) -> dict[str, Tensor]:
 @torch.no_grad()
 def test_the_weights_make_the_output(kind: Specimen, padded: bool) -> None:
     """Every attention's output, as it enters the last matrix, is made of what was recorded."""
-    model, made = kind.fresh(), []
+    model, outputs = kind.fresh(), []
     lasts = {id(part.out): part.out for part in attentions(model)}.values()
-    hooks = [out.register_forward_pre_hook(lambda _, given: made.append(given[0])) for out in lasts]
+    hooks = [
+        out.register_forward_pre_hook(lambda _, args: outputs.append(args[0])) for out in lasts
+    ]
     with record(model) as seen:
         model(**texts(kind, padded))
     for hook in hooks:
         hook.remove()
-    assert len(seen) == len(made) > 0
-    for one, output in zip(seen, made, strict=True):
+    assert len(seen) == len(outputs) > 0
+    for one, output in zip(seen, outputs, strict=True):
         close(joined(one.output), output)
         total = one.weights.sum(-1)
         assert one.weights.min() >= 0.0
@@ -167,7 +170,7 @@ def test_every_step_with_a_cache_is_kept_as_it_was() -> None:
 
 def test_kernels_come_back_whatever_happens() -> None:
     model = specimen("bert").fresh()
-    with pytest.raises(RuntimeError, match="lost"), record(model):
+    with refuses(RuntimeError, "lost"), record(model):
         raise RuntimeError("lost")
     with pytest.raises(regard.core.errors.InputError), record(model) as seen:
         model(torch.tensor([[99]]))
@@ -226,10 +229,10 @@ def test_bert_and_gpt2(tmp_path: Path, side: str) -> None:
         model = ours(scramble(reference), tmp_path / type(reference).__name__).model
         with record(model) as seen:
             model(tokens, attention_mask)
-        given: dict[str, Any] = {"attention_mask": attention_mask.long(), "position_ids": places}
+        inputs: dict[str, Any] = {"attention_mask": attention_mask.long(), "position_ids": places}
         agree(
             list(seen),
-            reference(tokens, **given, output_attentions=True).attentions,
+            reference(tokens, **inputs, output_attentions=True).attentions,
             attention_mask,
         )
 

@@ -49,27 +49,6 @@ def test_help_is_quick() -> None:
     assert min(seconds() for _ in range(7)) < 0.3
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["--version"], [], ["models", "--help"], ["draw", "attention", "--help"]],
-    ids=" ".join,
-)
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    code = (
-        "import sys; from regard.cli.main import main; code = main(sys.argv[1:]); "
-        "heavy = {'torch', 'numpy', 'rich', 'tokenizers'} & set(sys.modules); "
-        "sys.exit(code or (str(heavy) if heavy else 0))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in ([], ["models"], ["info"], ["convert"], ["draw", "attention"]):
-        assert main([*arguments, "--help"]) == 0
-        assert "Example" in capsys.readouterr().out
-
-
 def test_alone_it_helps(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in ([], ["draw"]):
         assert main(arguments) == 0
@@ -110,16 +89,16 @@ def test_models_as_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_an_unknown_family_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "did you mean 'bert'?" in refused(capsys, "models", "--family", "brt")
+    assert "'bert'" in refused(capsys, "models", "--family", "brt")
 
 
 def test_an_unknown_model_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys, "draw", "attention", "--model", "gtp2-medium")
-    assert "did you mean 'gpt2-medium'?" in said
+    message = refused(capsys, "draw", "attention", "--model", "gtp2-medium")
+    assert "'gpt2-medium'" in message
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "part"),
     [
         (["modles"], "modles"),
         (["models", "--jsn"], "--jsn"),
@@ -129,10 +108,10 @@ def test_an_unknown_model_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) 
     ids=str,
 )
 def test_misuse_is_two_lines(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    capsys: pytest.CaptureFixture[str], arguments: list[str], part: str
 ) -> None:
     message = refused(capsys, *arguments)
-    assert said in message
+    assert part in message
     assert "--help'" in message
 
 
@@ -182,7 +161,7 @@ def test_an_attention_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "part"),
     [
         (["--model", "bert-tiny", "--layer", "9"], "no layer 9"),
         (["--model", "bert-tiny", "--layer", "0"], "no layer 0"),
@@ -197,9 +176,9 @@ def test_an_attention_picture(capsys: pytest.CaptureFixture[str], tmp_path: Path
     ids=lambda x: x if isinstance(x, str) else "",
 )
 def test_a_picture_that_cannot_be(
-    capsys: pytest.CaptureFixture[str], wanted: list[str], said: str
+    capsys: pytest.CaptureFixture[str], wanted: list[str], part: str
 ) -> None:
-    assert said in refused(capsys, "draw", "attention", *wanted)
+    assert part in refused(capsys, "draw", "attention", *wanted)
 
 
 def test_an_error_of_ours_is_one_line(

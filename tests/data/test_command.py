@@ -10,13 +10,6 @@ from regard.data.corpus import Corpus
 from tests.command import run
 
 
-def test_help() -> None:
-    result = run("prepare", "--help")
-    assert result.exit_code == 0
-    for word in ("--tokenizer", "--vocab-size", "--pairs", "--chunk", "--broken", "Examples:"):
-        assert word in result.stdout
-
-
 def test_json_and_lines(source: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     words = ["prepare", str(source), "--out", str(data), "--tokenizer", "wordpiece", "--lower"]

@@ -15,11 +15,6 @@ from tests.tasks import tuning
 from tests.tasks.world import World, texts
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
-
-
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A library `datasets` that knows one dataset; the names it was asked for."""

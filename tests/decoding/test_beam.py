@@ -98,7 +98,7 @@ def test_a_certain_stop_changes_no_result() -> None:
 
 
 class Endless(Rules):
-    def satisfied(self, alive: float, found: list[Any], length: int) -> bool:
+    def satisfied(self, alive: float, finished: list[Any], length: int) -> bool:
         return False
 
 

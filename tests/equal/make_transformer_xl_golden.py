@@ -80,19 +80,19 @@ def scrambled(config: TransfoXLConfig, seed: int) -> TransfoXLLMHeadModel:
 
 def run(model: TransfoXLLMHeadModel, segments: list[Tensor]) -> tuple[dict[str, Tensor], Tensor]:
     """All that is worth comparing, and the sum of the losses with its graph."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     memory, total = None, torch.zeros(())
     for i, tokens in enumerate(segments):
         loss = model(tokens, mems=memory, labels=tokens.clone()).loss
         total = total + loss
         result = model(tokens, mems=memory, output_hidden_states=True, output_attentions=True)
         memory = result.mems
-        found[f"loss.{i}"] = loss
-        found[f"log_probs.{i}"] = result.prediction_scores
-        found |= {f"hidden.{i}.{j}": hidden for j, hidden in enumerate(result.hidden_states)}
-        found |= {f"weights.{i}.{j}": weights for j, weights in enumerate(result.attentions)}
-        found |= {f"memory.{i}.{j}": m.transpose(0, 1) for j, m in enumerate(memory or ())}
-    return {name: value.detach().contiguous() for name, value in found.items()}, total
+        tensors[f"loss.{i}"] = loss
+        tensors[f"log_probs.{i}"] = result.prediction_scores
+        tensors |= {f"hidden.{i}.{j}": hidden for j, hidden in enumerate(result.hidden_states)}
+        tensors |= {f"weights.{i}.{j}": weights for j, weights in enumerate(result.attentions)}
+        tensors |= {f"memory.{i}.{j}": m.transpose(0, 1) for j, m in enumerate(memory or ())}
+    return {name: value.detach().contiguous() for name, value in tensors.items()}, total
 
 
 def make(case: str, seed: int) -> None:
@@ -121,8 +121,8 @@ def check(case: Path, directory: Path) -> str | None:
     if any(report.values()):
         return f"{case.name}: {report}"
     segments = [expected[f"tokens.{i}"] for i in range(len(SEGMENTS))]
-    found, _ = run(model.eval(), segments)
-    for name, value in found.items():
+    tensors, _ = run(model.eval(), segments)
+    for name, value in tensors.items():
         if not torch.allclose(value, expected[name], rtol=1e-6, atol=1e-6):
             return f"{case.name}: {name} differs by {float((value - expected[name]).abs().max())}"
     return None

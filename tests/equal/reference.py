@@ -46,33 +46,33 @@ def theirs(loaded: LoadedModel, directory: Path, kind: Any) -> Any:
     """Saved by us, opened by the reference: no tensor too many, too few or of another shape."""
     loaded.save(directory)
     model, report = kind.from_pretrained(directory, output_loading_info=True)
-    assert {name: list(found) for name, found in report.items() if found} == {}
+    assert {name: list(keys) for name, keys in report.items() if keys} == {}
     return model.eval()
 
 
 def same_config(before: Any, after: Any) -> None:
     """Every field of the reference's configuration survives the way through us."""
     passing = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
-    kept, found = before.to_dict(), after.to_dict()
-    assert {k: v for k, v in kept.items() if k not in passing and found.get(k) != v} == {}
+    old, new = before.to_dict(), after.to_dict()
+    assert {k: v for k, v in old.items() if k not in passing and new.get(k) != v} == {}
 
 
-def close(found: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> None:
-    assert found.shape == expected.shape
-    assert found.isfinite().all()
+def close(actual: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> None:
+    assert actual.shape == expected.shape
+    assert actual.isfinite().all()
     scale = max(1.0, float(expected.abs().max()))
-    difference = float((found - expected).abs().max())
+    difference = float((actual - expected).abs().max())
     assert difference <= tolerance * scale, (
         f"differs by {difference:.2e}; numbers up to {scale:.3g}"
     )
 
 
 def all_close(
-    found: list[Tensor], expected: list[Tensor], attention_mask: Tensor | None = None
+    actual: list[Tensor], expected: list[Tensor], attention_mask: Tensor | None = None
 ) -> None:
     """Layer by layer, at the real rows."""
-    assert len(found) == len(expected)
-    for ours_, theirs_ in zip(found, expected, strict=True):
+    assert len(actual) == len(expected)
+    for ours_, theirs_ in zip(actual, expected, strict=True):
         chosen = slice(None) if attention_mask is None else attention_mask
         close(ours_[chosen], theirs_[chosen])
 
@@ -128,9 +128,9 @@ def there_and_back(
     opened = ours(reference, place / "theirs")
     with layers(stack) as expected:
         wanted = reference(tokens).logits
-    with layers(opened.model.blocks) as found:
+    with layers(opened.model.blocks) as rows:
         close(opened.model.logits(opened.model(tokens)), wanted)
-    all_close(found, expected)
+    all_close(rows, expected)
     back = theirs(opened, place / "ours", type(reference))
     assert torch.equal(back(tokens).logits, wanted)
     same_config(reference.config, back.config)
@@ -147,9 +147,9 @@ def padded_decoder(reference: Any, stack: nn.ModuleList, model: Any, side: str) 
         wanted = reference(
             tokens, attention_mask=attention_mask.long(), position_ids=position_ids(attention_mask)
         ).logits
-    with layers(model.blocks) as found:
+    with layers(model.blocks) as rows:
         logits = model.logits(model(tokens, attention_mask))
-    all_close([*found, logits], [*expected, wanted], attention_mask)
+    all_close([*rows, logits], [*expected, wanted], attention_mask)
     for i, row in enumerate(attention_mask):
         close(logits[i][row], reference(tokens[i : i + 1, row]).logits[0])
 
@@ -162,19 +162,22 @@ def cached_decoder(reference: Any, model: Any, side: str | None) -> State:
         attention_mask[:, :14] = marks(LENGTHS, side)
     state, past = model.start(4, 20), transformers.DynamicCache(config=reference.config)
     for start, end in [(0, 14), *((i, i + 1) for i in range(14, 20))]:
-        told = attention_mask[:, start:end] if side is not None else None
-        mine = model.logits(model(tokens[:, start:end], told, state))
+        part = attention_mask[:, start:end] if side is not None else None
+        mine = model.logits(model(tokens[:, start:end], part, state))
         wanted = reference(
             tokens[:, start:end], attention_mask=attention_mask[:, :end].long(),
              past_key_values=past,
             position_ids=position_ids(attention_mask)[:, start:end],
         ).logits  # fmt: skip
         close(mine[attention_mask[:, start:end]], wanted[attention_mask[:, start:end]])
-    for layer, kept in zip(state.layers, past.layers, strict=True):
-        close(layer.keys.transpose(1, 2)[attention_mask], kept.keys.transpose(1, 2)[attention_mask])
+    for layer, their_layer in zip(state.layers, past.layers, strict=True):
+        close(
+            layer.keys.transpose(1, 2)[attention_mask],
+            their_layer.keys.transpose(1, 2)[attention_mask],
+        )
         close(
             layer.values.transpose(1, 2)[attention_mask],
-            kept.values.transpose(1, 2)[attention_mask],
+            their_layer.values.transpose(1, 2)[attention_mask],
         )
     return state
 
@@ -223,9 +226,9 @@ def learned_pair(reference: Any, model: Any, first: int, labels: Tensor) -> None
     loss.backward()
     shifted = torch.cat([torch.full((3, 1), first), labels[:, :-1]], 1)
     hidden = model(source, shifted, there).flatten(0, 1)
-    found = model.output.surprisal(hidden, labels.flatten()) / labels.numel()
-    found.backward()
-    close(found.detach(), loss.detach())
+    our_loss = model.output.surprisal(hidden, labels.flatten()) / labels.numel()
+    our_loss.backward()
+    close(our_loss.detach(), loss.detach())
 
 
 def same_gradients(pairs: list[tuple[Any, Any]]) -> None:

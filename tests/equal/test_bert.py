@@ -71,11 +71,11 @@ def our_answers(
     kind: Any, model: Any, hidden: Tensor, attention_mask: Tensor | None
 ) -> list[Tensor]:
     head = HEADS[kind]
-    found = [] if head is None else [model.read(head, hidden, attention_mask)]
+    answers = [] if head is None else [model.read(head, hidden, attention_mask)]
     if kind is hf.BertModel:
-        return [hidden, *found]
+        return [hidden, *answers]
     guesses = kind in (hf.BertForMaskedLM, hf.BertForPreTraining)
-    return [model.logits(hidden), *found] if guesses else found
+    return [model.logits(hidden), *answers] if guesses else answers
 
 
 @pytest.mark.parametrize("kind", HEADS, ids=lambda kind: kind.__name__)
@@ -86,9 +86,9 @@ def test_every_head_there_and_back(kind: Any, tmp_path: Path) -> None:
     tokens, segments = words(97, 3, 11), words(3, 3, 11, seed=2)
     with layers(inner(reference).encoder.layer) as expected:
         wanted = answers(kind, reference(tokens, token_type_ids=segments))
-    with layers(opened.model.blocks) as found:
+    with layers(opened.model.blocks) as rows:
         hidden = opened.model(tokens, segments=segments)
-    all_close(found, expected)
+    all_close(rows, expected)
     all_close(our_answers(kind, opened.model, hidden, None), wanted)
 
     back = theirs(opened, tmp_path / "ours", kind)
@@ -112,9 +112,9 @@ def test_padding_on_either_side(kind: Any, side: str, tmp_path: Path) -> None:
             tokens, attention_mask=attention_mask.long(), token_type_ids=segments,
             position_ids=position_ids(attention_mask),
         )  # fmt: skip
-    with layers(model.blocks) as found:
+    with layers(model.blocks) as rows:
         hidden = model(tokens, attention_mask, segments)
-    all_close(found, expected, attention_mask)
+    all_close(rows, expected, attention_mask)
     found_answers = our_answers(kind, model, hidden, attention_mask)
     for mine, wanted in zip(found_answers, answers(kind, result), strict=True):
         if mine.dim() == 3:
@@ -161,14 +161,14 @@ def test_every_activation(activation: str, tmp_path: Path) -> None:
 def test_fields_and_labels_survive(tmp_path: Path) -> None:
     """What we do not compute with is kept too: names of labels, rates, the problem's type."""
     names = {0: "sad", 1: "so so", 2: "glad"}
-    kept = config(
+    original = config(
         id2label=names, label2id={v: k for k, v in names.items()}, classifier_dropout=0.3,
         hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.05, initializer_range=0.01,
         problem_type="single_label_classification", layer_norm_eps=1e-7,
     )  # fmt: skip
-    opened = ours(scramble(hf.BertForSequenceClassification(kept)), tmp_path / "theirs")
+    opened = ours(scramble(hf.BertForSequenceClassification(original)), tmp_path / "theirs")
     back = theirs(opened, tmp_path / "ours", hf.BertForSequenceClassification)
-    same_config(kept, back.config)
+    same_config(original, back.config)
     assert back.config.id2label == names
     assert opened.config.dropout_head == 0.3 and opened.config.norm_eps == 1e-7
     assert opened.model.heads["classify"].after.rate == 0.3
@@ -189,9 +189,9 @@ def test_gradients_of_a_training_step(tmp_path: Path) -> None:
     loss.backward()
     hidden = model(tokens, attention_mask)
     masked_loss = model.output.surprisal(hidden[chosen], targets[chosen]) / chosen.sum()
-    found = masked_loss + F.cross_entropy(model.read("next", hidden, attention_mask), following)
-    found.backward()
-    close(found.detach(), loss.detach())
+    our_loss = masked_loss + F.cross_entropy(model.read("next", hidden, attention_mask), following)
+    our_loss.backward()
+    close(our_loss.detach(), loss.detach())
     table = reference.bert.embeddings
     pairs = [
         (model.embeddings.tokens, table.word_embeddings),

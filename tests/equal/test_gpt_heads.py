@@ -17,6 +17,7 @@ from regard.formats.directory import heads_in, save
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.output import LastRowHead
 from tests.equal.reference import marks, ours, position_ids, same_config, scramble, theirs, words
+from tests.refusals import refuses
 
 EXACT = 1e-12
 LENGTHS = [14, 5, 9, 1]
@@ -36,9 +37,9 @@ def opened(reference: Any, directory: Path) -> LoadedModel:
     return ours(reference.double(), directory, dtype=torch.float64)
 
 
-def exact(found: Tensor, expected: Tensor) -> None:
-    assert found.shape == expected.shape and found.dtype == expected.dtype == torch.float64
-    assert float((found - expected).abs().max()) <= EXACT * max(1.0, float(expected.abs().max()))
+def exact(actual: Tensor, expected: Tensor) -> None:
+    assert actual.shape == expected.shape and actual.dtype == expected.dtype == torch.float64
+    assert float((actual - expected).abs().max()) <= EXACT * max(1.0, float(expected.abs().max()))
 
 
 def padded(side: str) -> tuple[Tensor, Tensor]:
@@ -83,8 +84,8 @@ def test_rows(kind: Any, head: str, labels: int, tmp_path: Path) -> None:
     tokens = words(97, 3, 17)
 
     def said(model: Any) -> Tensor:
-        found = model(tokens)
-        return found.logits if head == "tag" else torch.stack([found[0], found[1]], -1)
+        output = model(tokens)
+        return output.logits if head == "tag" else torch.stack([output[0], output[1]], -1)
 
     exact(loaded.model.read(head, loaded.model(tokens)), said(reference))
     back = theirs(loaded, tmp_path / "ours", kind).double()
@@ -112,7 +113,7 @@ def test_choices_that_are_read_otherwise_are_refused(tmp_path: Path) -> None:
     reference = made(hf.GPT2DoubleHeadsModel, 1)
     reference.config.summary_type = "mean"
     reference.save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match="summary_type is 'mean'; only 'cls_index'"):
+    with refuses(ConfigError, "summary_type", "'mean'", "'cls_index'"):
         load(tmp_path)
 
 
@@ -124,21 +125,21 @@ def test_a_published_model_gets_a_head(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     save(regard.create(name, **shape), tmp_path / "plain")
     plain = load(tmp_path / "plain")
-    made = load(tmp_path / "plain", heads={"classify": 3})
+    headed = load(tmp_path / "plain", heads={"classify": 3})
     tokens = words(97, 2, 9)
-    assert torch.equal(made.model(tokens), plain.model(tokens))
+    assert torch.equal(headed.model(tokens), plain.model(tokens))
     assert heads_in(plain.model) == {"masked": 0} and not plain.model.heads
-    made.save(tmp_path / "made")
+    headed.save(tmp_path / "made")
     kind = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "made").eval()
     assert type(kind).__name__ in ("GPT2ForSequenceClassification",
                                    "OpenAIGPTForSequenceClassification")  # fmt: skip
     for i in range(2):  # it has no padding, so one by one
         expected = kind(tokens[i : i + 1]).logits
-        found = made.model.read("classify", made.model(tokens[i : i + 1]))
-        assert torch.allclose(found, expected, atol=1e-5)
+        logits = headed.model.read("classify", headed.model(tokens[i : i + 1]))
+        assert torch.allclose(logits, expected, atol=1e-5)
     again = load(tmp_path / "made")
     assert torch.equal(again.model.heads["classify"].out.weight,
-                       made.model.heads["classify"].out.weight)  # fmt: skip
+                       headed.model.heads["classify"].out.weight)  # fmt: skip
 
 
 @pytest.mark.parametrize("head", ["classify", "choose", "tag", "answer"])
@@ -153,8 +154,8 @@ def test_every_head_of_every_gpt_comes_back(name: str, head: str, tmp_path: Path
     save(model, tmp_path)
     back = load(tmp_path).model
     tokens = words(97, 2, 9)
-    found, wanted = back.read(head, back(tokens)), model.read(head, model(tokens))
-    assert found.shape == wanted.shape and torch.allclose(found, wanted, atol=1e-6)
+    logits, wanted = back.read(head, back(tokens)), model.read(head, model(tokens))
+    assert logits.shape == wanted.shape and torch.allclose(logits, wanted, atol=1e-6)
     assert torch.equal(back.logits(back(tokens)), model.logits(model(tokens)))
     ours_ = name == "gpt3-small" or (name == "gpt1" and head in ("tag", "answer"))
     named = load(tmp_path).source["architectures"][0]
@@ -172,13 +173,13 @@ def test_dropout_stands_before_the_classes_in_training_only() -> None:
     with torch.no_grad():
         head.out.weight.fill_(1.0)
         assert torch.equal(head.eval()(hidden), torch.full((2, 3), 16.0))
-        found = torch.cat([head.train()(hidden) for _ in range(200)])
-    assert abs(float(found.mean()) - 16) < 1 and float(found.std()) > 2
+        logits = torch.cat([head.train()(hidden) for _ in range(200)])
+    assert abs(float(logits.mean()) - 16) < 1 and float(logits.std()) > 2
 
 
 def test_a_head_that_is_not_there() -> None:
     model = regard.create("gpt2", layers=1, width=16, heads=2, vocab_size=20, context=8)
-    with pytest.raises(UnknownName, match="'classify'"):
+    with refuses(UnknownName, "'classify'"):
         model.read("classify", torch.zeros(1, 2, 16))
 
 
@@ -186,6 +187,6 @@ def test_classes_that_do_not_fit_the_file(tmp_path: Path) -> None:
     """Asked for, a head of another number of classes starts anew; the body is that of the file."""
     model = GPT(GPTConfig(20, 8, 16, 1, 2), {"classify": 3}).initialize()
     save(model, tmp_path)
-    found = load(tmp_path, heads={"classify": 4}).model
-    assert found.heads["classify"].out.weight.shape == (4, 16)
-    assert torch.equal(found.tokens.weight, model.tokens.weight)
+    opened = load(tmp_path, heads={"classify": 4}).model
+    assert opened.heads["classify"].out.weight.shape == (4, 16)
+    assert torch.equal(opened.tokens.weight, model.tokens.weight)

@@ -26,6 +26,7 @@ from tests.equal.reference import (
     there_and_back,
     words,
 )
+from tests.refusals import refuses
 
 SIZE = {
     "vocab_size": 97, "max_position_embeddings": 64, "hidden_size": 32, "num_hidden_layers": 3,
@@ -91,7 +92,7 @@ def test_what_would_compute_something_else_is_refused(
     llama().save_pretrained(tmp_path)
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.raises(ConfigError, match=named):
+    with refuses(ConfigError, named):
         load(tmp_path)
 
 
@@ -116,10 +117,10 @@ def test_greedy_generation(tmp_path: Path) -> None:
     opened = ours(reference, tmp_path)
     prompt = words(97, 1, 9)
     expected = reference.generate(prompt, max_new_tokens=30, do_sample=False)[0, 9:].tolist()
-    ((found,),) = generate(
+    ((best,),) = generate(
         opened, [prompt[0].tolist()], max_new_tokens=30, temperature=0, eos_ids=[], banned=[]
     )
-    assert found.ids == expected
+    assert best.ids == expected
 
 
 @pytest.mark.parametrize("head", ["classify", "tag"])

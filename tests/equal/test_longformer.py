@@ -28,6 +28,7 @@ from tests.equal.reference import (
     theirs,
     words,
 )
+from tests.refusals import refuses
 
 VOCABULARY, ROWS, BATCH, PAD = 61, 43, 3, 1
 LENGTHS = [43, 17, 30]
@@ -71,19 +72,19 @@ def ragged(rows: int = ROWS) -> Tensor:
 
 
 def inputs(attention_mask: Tensor | None, far: Tensor | None) -> dict[str, Tensor]:
-    given = {} if attention_mask is None else {"attention_mask": attention_mask.long()}
-    return given if far is None else given | {"global_attention_mask": far.long()}
+    masks = {} if attention_mask is None else {"attention_mask": attention_mask.long()}
+    return masks if far is None else masks | {"global_attention_mask": far.long()}
 
 
 def compare(
     reference: Any, model: Any, ids: Tensor, attention_mask: Any, far: Any, seg: Any = None
 ) -> None:
-    with torch.no_grad(), layers(model.blocks) as found:
+    with torch.no_grad(), layers(model.blocks) as rows:
         logits = model.logits(model(ids, attention_mask, seg, far))
         expected = reference(
             ids, token_type_ids=seg, output_hidden_states=True, **inputs(attention_mask, far)
         )
-    all_close([logits, *found], [expected.logits, *expected.hidden_states], attention_mask)
+    all_close([logits, *rows], [expected.logits, *expected.hidden_states], attention_mask)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 16, 43, 48, 64])
@@ -149,26 +150,26 @@ def test_heads(tmp_path: Path, kind: Any, head: str, padded: bool) -> None:
     attention_mask = marks(LENGTHS, "right") if padded else None
     ids = text(attention_mask=attention_mask)
     with torch.no_grad():
-        found = loaded.model.read(
+        logits = loaded.model.read(
             head, loaded.model(ids, attention_mask, None, ragged()), attention_mask
         )
         expected = answered(reference, head, ids, inputs(attention_mask, ragged()))
-        all_close([found], [expected], attention_mask if head in ("tag", "answer") else None)
+        all_close([logits], [expected], attention_mask if head in ("tag", "answer") else None)
         back = theirs(loaded, tmp_path / "ours", kind)
         same_config(reference.config, back.config)
         close(answered(back, head, ids, inputs(attention_mask, ragged())), expected, 1e-6)
 
 
-def answered(reference: Any, head: str, ids: Tensor, given: dict[str, Tensor]) -> Tensor:
+def answered(reference: Any, head: str, ids: Tensor, masks: dict[str, Tensor]) -> Tensor:
     """What the reference's head says, in the shape of ours."""
     if head == "choose":  # every text a choice of its own question
-        result = reference(ids[:, None], **{name: value[:, None] for name, value in given.items()})
+        result = reference(ids[:, None], **{name: value[:, None] for name, value in masks.items()})
     else:
-        result = reference(ids, **given)
+        result = reference(ids, **masks)
     if head == "answer":
         return torch.stack([result.start_logits, result.end_logits], -1)
-    found: Tensor = result.pooler_output if head == "pool" else result.logits
-    return found
+    answer: Tensor = result.pooler_output if head == "pool" else result.logits
+    return answer
 
 
 @pytest.mark.parametrize(("kind", "head"), KINDS)
@@ -185,11 +186,11 @@ def test_heads_read_the_same_rows_when_padding_is_on_the_left(
 
     with torch.no_grad():
         hidden = loaded.model(moved(ids, PAD), left, None, moved(far, 0))
-        found = loaded.model.read(head, hidden, left)
+        logits = loaded.model.read(head, hidden, left)
         expected = answered(reference, head, ids, inputs(right, far))
     if head in ("tag", "answer"):
-        found, expected = found[left], expected[right]
-    close(found, expected)
+        logits, expected = logits[left], expected[right]
+    close(logits, expected)
 
 
 @pytest.mark.parametrize(("head", "before"), [("classify", False), ("answer", True)])
@@ -200,8 +201,8 @@ def test_what_the_reference_makes_global_by_itself(tmp_path: Path, head: str, be
     ids[:, [9, 20, 40]] = 2  # the separator
     far = (torch.arange(ROWS) < (9 if before else 1)).expand(BATCH, ROWS)
     with torch.no_grad():
-        found = loaded.model.read(head, loaded.model(ids, global_tokens=far))
-        close(found, answered(reference, head, ids, {}))
+        logits = loaded.model.read(head, loaded.model(ids, global_tokens=far))
+        close(logits, answered(reference, head, ids, {}))
 
 
 def test_the_gradient_of_a_training_step(tmp_path: Path) -> None:
@@ -316,7 +317,7 @@ def test_a_long_copy_is_saved_as_a_longformer(
     long = lengthen(short(heads), context=50, window=8)
     save(long, tmp_path)
     reference, report = kind.from_pretrained(tmp_path, output_loading_info=True)
-    assert {name: list(found) for name, found in report.items() if found} == {}
+    assert {name: list(logits) for name, logits in report.items() if logits} == {}
     attention_mask = marks([41, 12, 30], "right")
     ids = torch.where(attention_mask, words(VOCABULARY, BATCH, 41, low=1), 0)
     far = torch.zeros(BATCH, 41, dtype=torch.bool)
@@ -324,17 +325,19 @@ def test_a_long_copy_is_saved_as_a_longformer(
     head = next(iter(long.heads), "masked")
     with torch.no_grad():
         hidden = long(ids, attention_mask, None, far)
-        found = long.logits(hidden) if head == "masked" else long.read(head, hidden, attention_mask)
+        logits = (
+            long.logits(hidden) if head == "masked" else long.read(head, hidden, attention_mask)
+        )
         expected = answered(reference.eval(), head, ids, inputs(attention_mask, far))
     by_row = head in ("masked", "tag", "answer")
-    all_close([found], [expected], attention_mask if by_row else None)
+    all_close([logits], [expected], attention_mask if by_row else None)
     with torch.no_grad():
         assert torch.equal(load(tmp_path).model(ids, attention_mask, None, far), hidden)
 
 
 def test_a_long_copy_cannot_guess_words_with_another_activation() -> None:
     """The published head uses the exact GELU, whatever the layers use."""
-    with pytest.raises(ConfigError, match="gelu_tanh"):
+    with refuses(ConfigError, "gelu_tanh"):
         lengthen(short(activation="gelu_tanh"))
     assert lengthen(short({"classify": 3}, activation="gelu_tanh"), 40, 8)
 
@@ -343,7 +346,7 @@ def test_a_long_copy_cannot_guess_words_with_another_activation() -> None:
     "wrong", [{"window": 3}, {"window": 0}, {"window": (4, 4)}, {"window": (4, 4, 5)}], ids=str
 )
 def test_windows_that_cannot_be(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="window"):
+    with refuses(ConfigError, "window"):
         LongformerConfig(layers=3, width=24, heads=3, **wrong)
 
 

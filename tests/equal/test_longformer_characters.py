@@ -18,6 +18,7 @@ from regard.core.errors import ConfigError
 from regard.formats.directory import save
 from regard.models.longformer_characters import CharacterLongformer, CharacterLongformerConfig
 from tests.equal.reference import close, marks, scramble, words
+from tests.refusals import refuses
 
 VOCABULARY = 37
 
@@ -82,11 +83,11 @@ def test_the_definition(rows: int, changes: dict[str, Any]) -> None:
 def test_padding_on_either_side(side: str) -> None:
     long, lengths = model(), [45, 13, 30]
     attention_mask, tokens = marks(lengths, side), words(VOCABULARY, 3, 45)
-    found = long(tokens, attention_mask)
-    close(found[attention_mask], written_out(long, tokens, attention_mask)[attention_mask])
+    rows = long(tokens, attention_mask)
+    close(rows[attention_mask], written_out(long, tokens, attention_mask)[attention_mask])
     for i, length in enumerate(lengths):
         close(
-            found[i][attention_mask[i]],
+            rows[i][attention_mask[i]],
             long(tokens[i][attention_mask[i]][None])[0].view(length, -1),
         )
 
@@ -111,8 +112,8 @@ def test_the_gradient_of_the_definition() -> None:
         (written_out(long, tokens, torch.ones(2, 45, dtype=torch.bool)) * scale).sum(),
         list(long.blocks.parameters()),
     )
-    found = torch.autograd.grad((long(tokens) * scale).sum(), list(long.blocks.parameters()))
-    for one, two in zip(found, wanted, strict=True):
+    slopes = torch.autograd.grad((long(tokens) * scale).sum(), list(long.blocks.parameters()))
+    for one, two in zip(slopes, wanted, strict=True):
         close(one / two.abs().max(), two / two.abs().max())
 
 
@@ -134,7 +135,7 @@ def test_it_has_a_type_of_its_own(tmp_path: Path) -> None:
     assert again.config == long.config
     with torch.no_grad():
         assert torch.equal(again.model(tokens), long(tokens))
-    with pytest.raises(ValueError, match="regard-longformer-characters"):
+    with refuses(ValueError, "regard-longformer-characters"):
         transformers.AutoConfig.from_pretrained(tmp_path)
 
 
@@ -142,5 +143,5 @@ def test_it_has_a_type_of_its_own(tmp_path: Path) -> None:
     "wrong", [{"windows": (4, 4)}, {"windows": (4, 0, 4)}, {"dilations": (1,)}], ids=str
 )
 def test_windows_that_cannot_be(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
+    with refuses(ConfigError, next(iter(wrong))):
         model(**wrong)

@@ -30,6 +30,7 @@ from tests.equal.reference import (
     theirs,
     words,
 )
+from tests.refusals import refuses
 
 KIND = hf.MarianMTModel
 
@@ -157,7 +158,7 @@ def test_biases_trained_elsewhere_are_not_dropped(tmp_path: Path) -> None:
     save(model, tmp_path / "ours")
     trained = scramble(KIND.from_pretrained(tmp_path / "ours"))
     trained.save_pretrained(tmp_path / "trained")
-    with pytest.raises(regard.core.errors.FormatError, match=r"attention_bias"):
+    with refuses(regard.core.errors.FormatError, "attention_bias"):
         load(tmp_path / "trained")
     file = tmp_path / "trained/config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"attention_bias": True}))

@@ -28,10 +28,10 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def directory() -> Iterator[Path]:
-    found = util.find_spec(PACKAGE)
-    if found is None or found.origin is None:
+    spec = util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
         pytest.skip(f"real weights: the package {PACKAGE.replace('_', '-')} is not installed")
-    configs = sorted(Path(found.origin).parent.rglob("config.json"))
+    configs = sorted(Path(spec.origin).parent.rglob("config.json"))
     yield next(file.parent for file in configs if (file.parent / "model.safetensors").is_file())
 
 
@@ -56,9 +56,9 @@ def test_the_same_ids(opened: LoadedModel, tokenizer: Any) -> None:
     assert mine is not None
     for text in TEXTS:
         expected = tokenizer(text, truncation=True, max_length=128).input_ids
-        found = [i for i in mine.encode(text) if i != tokenizer.pad_token_id]
-        assert found == expected
-        assert mine.decode(found) == tokenizer.decode(expected, skip_special_tokens=True)
+        ids = [i for i in mine.encode(text) if i != tokenizer.pad_token_id]
+        assert ids == expected
+        assert mine.decode(ids) == tokenizer.decode(expected, skip_special_tokens=True)
 
 
 @torch.no_grad()
@@ -67,9 +67,9 @@ def test_the_same_numbers_text_by_text(opened: LoadedModel, reference: Any, toke
         tokens = tokenizer(text, return_tensors="pt").input_ids
         with layers(reference.encoder.layer) as expected:
             result = reference(tokens)
-        with layers(opened.model.blocks) as found:
+        with layers(opened.model.blocks) as rows:
             hidden = opened.model(tokens)
-        all_close(found, expected)
+        all_close(rows, expected)
         close(hidden, result.last_hidden_state)
         close(opened.model.read("pool", hidden), result.pooler_output)
 
@@ -127,8 +127,8 @@ def test_saved_over_itself(directory: Path, tmp_path: Path) -> None:
 
 
 def test_described(directory: Path, reference: Any) -> None:
-    found = describe(directory)
-    assert found["parameters"] == sum(p.numel() for p in reference.parameters())
-    assert found["family"] == "bert" and found["opens_in_transformers"] is True
-    assert found["config"]["layers"] == 6 and found["config"]["width"] == 384
-    assert found["tokenizer"]["vocab_size"] == found["config"]["vocab_size"] == 30522
+    facts = describe(directory)
+    assert facts["parameters"] == sum(p.numel() for p in reference.parameters())
+    assert facts["family"] == "bert" and facts["opens_in_transformers"] is True
+    assert facts["config"]["layers"] == 6 and facts["config"]["width"] == 384
+    assert facts["tokenizer"]["vocab_size"] == facts["config"]["vocab_size"] == 30522

@@ -84,10 +84,10 @@ def test_heads(head: str, tmp_path: Path) -> None:
             return model(tokens[None], attention_mask=attention_mask[None].long()).logits[
                 0, :, None
             ]
-        found = model(tokens, attention_mask=attention_mask.long())
+        output = model(tokens, attention_mask=attention_mask.long())
         if head == "answer":
-            return torch.stack([found.start_logits, found.end_logits], -1)
-        return found.pooler_output if head == "pool" else found.logits
+            return torch.stack([output.start_logits, output.end_logits], -1)
+        return output.pooler_output if head == "pool" else output.logits
 
     wanted = asked(reference)
     scores = opened.model.read(head, opened.model(tokens, attention_mask), attention_mask)
@@ -95,8 +95,8 @@ def test_heads(head: str, tmp_path: Path) -> None:
     close(scores[rows], wanted[rows])
     back = theirs(opened, tmp_path / "ours", HEADS[head])
     close(asked(back), wanted)
-    kept = reference.state_dict()
-    assert all(torch.equal(value, kept[key]) for key, value in back.state_dict().items())
+    weights = reference.state_dict()
+    assert all(torch.equal(value, weights[key]) for key, value in back.state_dict().items())
 
 
 @torch.no_grad()

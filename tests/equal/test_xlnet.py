@@ -76,18 +76,18 @@ def compare(
 ) -> None:
     """Content stream: logits and all layers."""
     mask = None if attention_mask is None else attention_mask.float()
-    with torch.no_grad(), layers(model.blocks) as found:
+    with torch.no_grad(), layers(model.blocks) as rows:
         logits = model.logits(model(ids, attention_mask, seg))
         expected = reference(
             ids, attention_mask=mask, token_type_ids=seg, output_hidden_states=True
         )
-    all_close([logits, *found], [expected.logits, *expected.hidden_states], attention_mask)
+    all_close([logits, *rows], [expected.logits, *expected.hidden_states], attention_mask)
 
 
-def close_streams(found: list[Tensor], expected: tuple[Tensor, ...], rows: int) -> None:
+def close_streams(streams: list[Tensor], expected: tuple[Tensor, ...], rows: int) -> None:
     """Our rows are [content ; query], theirs alternate."""
-    assert len(expected) == 2 * len(found)
-    for i, layer in enumerate(found):
+    assert len(expected) == 2 * len(streams)
+    for i, layer in enumerate(streams):
         close(layer[:, :rows].detach(), expected[2 * i].detach())
         close(layer[:, rows:].detach(), expected[2 * i + 1].detach())
 
@@ -137,7 +137,7 @@ def test_padding_from_left_to_right(tmp_path: Path, side: str) -> None:
 def test_two_streams_in_any_order(tmp_path: Path, changes: dict[str, Any], count: int) -> None:
     reference, loaded = pair(tmp_path, **changes)
     order, targets = sampled(ROWS, count)
-    with torch.no_grad(), layers(loaded.model.blocks) as found:
+    with torch.no_grad(), layers(loaded.model.blocks) as rows:
         hidden = loaded.model(tokens(), segments=segments(), order=order, targets=targets)
         logits = loaded.model.logits(hidden)
         expected = reference(
@@ -148,7 +148,7 @@ def test_two_streams_in_any_order(tmp_path: Path, changes: dict[str, Any], count
             output_hidden_states=True,
         )
     close(logits, expected.logits)
-    close_streams(found, expected.hidden_states, ROWS)
+    close_streams(rows, expected.hidden_states, ROWS)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -158,7 +158,7 @@ def test_two_streams_with_padding(tmp_path: Path, side: str) -> None:
     attention_mask = marks([ROWS, ROWS - 1, ROWS, ROWS - 2], side)
     attention_mask.scatter_(1, targets, True)  # nobody guesses padding
     with torch.no_grad():
-        found = loaded.model.logits(
+        logits = loaded.model.logits(
             loaded.model(tokens(), attention_mask, segments(), order, targets)
         )
         expected = reference(
@@ -168,7 +168,7 @@ def test_two_streams_with_padding(tmp_path: Path, side: str) -> None:
             perm_mask=blocked(order, targets),
             target_mapping=mapping(targets, ROWS),
         )
-    close(found, expected.logits)
+    close(logits, expected.logits)
 
 
 def test_left_to_right_guesses_are_the_order_of_the_text(tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_left_to_right_guesses_are_the_order_of_the_text(tmp_path: Path) -> None
     targets, strict = torch.tensor([[3, 8]]), torch.ones(1, ROWS, ROWS).triu()
     ids, places = tokens(1, ROWS), mapping(targets, ROWS)
     with torch.no_grad():
-        found = loaded.model.logits(loaded.model(ids, targets=targets))
-        close(found, reference(ids, perm_mask=strict, target_mapping=places).logits)
+        logits = loaded.model.logits(loaded.model(ids, targets=targets))
+        close(logits, reference(ids, perm_mask=strict, target_mapping=places).logits)
 
 
 def test_the_worked_example(tmp_path: Path) -> None:
@@ -191,9 +191,9 @@ def test_the_worked_example(tmp_path: Path) -> None:
     assert torch.equal(seen[:6], ~table | torch.eye(6).bool())
     assert torch.equal(seen[6:], ~table[[1, 3]])
     with torch.no_grad():
-        found = loaded.model.logits(loaded.model(tokens(1, 6), order=order, targets=targets))
+        logits = loaded.model.logits(loaded.model(tokens(1, 6), order=order, targets=targets))
         mask, places = table[None].float(), mapping(targets, 6)
-        close(found, reference(tokens(1, 6), perm_mask=mask, target_mapping=places).logits)
+        close(logits, reference(tokens(1, 6), perm_mask=mask, target_mapping=places).logits)
 
 
 @pytest.mark.parametrize(
@@ -216,21 +216,24 @@ def test_memories_over_four_segments(tmp_path: Path, changes: dict[str, Any], st
     state, memories = State(), None
     for i, rows in enumerate([9, 11, 7, 9]):
         ids, seg = tokens(BATCH, rows, seed=i), segments(BATCH, rows, seed=i + 9)
-        asked, given = {}, {}
+        our_inputs, their_inputs = {}, {}
         if streams == 2:
             order, targets = sampled(rows, rows if i else 4, seed=i)
-            asked = {"order": order, "targets": targets}
-            given = {"perm_mask": blocked(order, targets), "target_mapping": mapping(targets, rows)}
-        with torch.no_grad(), layers(loaded.model.blocks) as found:
-            logits = loaded.model.logits(loaded.model(ids, segments=seg, state=state, **asked))
+            our_inputs = {"order": order, "targets": targets}
+            their_inputs = {
+                "perm_mask": blocked(order, targets),
+                "target_mapping": mapping(targets, rows),
+            }
+        with torch.no_grad(), layers(loaded.model.blocks) as blocks:
+            logits = loaded.model.logits(loaded.model(ids, segments=seg, state=state, **our_inputs))
             expected = reference(
-                ids, token_type_ids=seg, mems=memories, output_hidden_states=True, **given
+                ids, token_type_ids=seg, mems=memories, output_hidden_states=True, **their_inputs
             )
         close(logits, expected.logits)
         if streams == 2:
-            close_streams(found, expected.hidden_states, rows)
+            close_streams(blocks, expected.hidden_states, rows)
         else:
-            all_close(found, list(expected.hidden_states))
+            all_close(blocks, list(expected.hidden_states))
         memories = expected.mems
         all_close(state.hidden, [memory.transpose(0, 1) for memory in memories])
 
@@ -297,19 +300,19 @@ def test_heads(tmp_path: Path, kind: Any, head: str, padded: bool) -> None:
     attention_mask = marks([ROWS, 6, 3, 8], "left") if padded else None
     mask = None if attention_mask is None else attention_mask.float()
     shape = (2, 2, ROWS) if head == "choose" else (BATCH, ROWS)
-    given = {"token_type_ids": segments().view(shape)}
-    given |= {} if mask is None else {"attention_mask": mask.view(shape)}
+    inputs = {"token_type_ids": segments().view(shape)}
+    inputs |= {} if mask is None else {"attention_mask": mask.view(shape)}
     with torch.no_grad():
         hidden = loaded.model(tokens(), attention_mask, segments())
-        found = loaded.model.read(head, hidden, attention_mask)
-        expected = reference(tokens().view(shape), **given).logits
+        logits = loaded.model.read(head, hidden, attention_mask)
+        expected = reference(tokens().view(shape), **inputs).logits
         if head == "tag":
-            all_close([found], [expected], attention_mask)
+            all_close([logits], [expected], attention_mask)
         else:
-            close(found.view(expected.shape), expected)
+            close(logits.view(expected.shape), expected)
         back = theirs(loaded, tmp_path / "ours", kind)
         same_config(reference.config, back.config)
-        assert torch.equal(back(tokens().view(shape), **given).logits, expected)
+        assert torch.equal(back(tokens().view(shape), **inputs).logits, expected)
 
 
 def test_the_summary_is_the_last_real_row(tmp_path: Path) -> None:
@@ -317,20 +320,20 @@ def test_the_summary_is_the_last_real_row(tmp_path: Path) -> None:
     lengths = [ROWS, 6, 3, 8]
     attention_mask = marks(lengths, "right")
     with torch.no_grad():
-        found = loaded.model.read(
+        logits = loaded.model.read(
             "classify", loaded.model(tokens(), attention_mask), attention_mask
         )
         alone = [reference(tokens()[i : i + 1, :n]).logits[0] for i, n in enumerate(lengths)]
-    close(found, torch.stack(alone))
+    close(logits, torch.stack(alone))
 
 
 def test_simple_answers(tmp_path: Path) -> None:
     kind = transformers.XLNetForQuestionAnsweringSimple
     reference, loaded = pair(tmp_path, kind)
     with torch.no_grad():
-        found = loaded.model.read("answer", loaded.model(tokens(), segments=segments()))
+        logits = loaded.model.read("answer", loaded.model(tokens(), segments=segments()))
         expected = reference(tokens(), token_type_ids=segments())
-        close(found, torch.stack([expected.start_logits, expected.end_logits], -1))
+        close(logits, torch.stack([expected.start_logits, expected.end_logits], -1))
         back = theirs(loaded, tmp_path / "ours", kind)
         same_config(reference.config, back.config)
         assert torch.equal(back(tokens()).start_logits, reference(tokens()).start_logits)
@@ -364,7 +367,7 @@ def test_answers_with_padding(tmp_path: Path, side: str) -> None:
     last = torch.tensor([ROWS, 6, 3, 8]) - 1 if side == "right" else torch.full((4,), ROWS - 1)
     with torch.no_grad():
         hidden = loaded.model(tokens(), attention_mask)
-        found = loaded.model.heads["span"].unanswerable(
+        logits = loaded.model.heads["span"].unanswerable(
             hidden, loaded.model.read("span", hidden, attention_mask), attention_mask
         )
         expected = reference(
@@ -373,7 +376,7 @@ def test_answers_with_padding(tmp_path: Path, side: str) -> None:
             p_mask=(~attention_mask).float(),
             cls_index=last,
         )
-    close(found, expected.cls_logits)
+    close(logits, expected.cls_logits)
 
 
 def test_the_base_class(tmp_path: Path) -> None:

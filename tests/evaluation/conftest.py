@@ -14,11 +14,6 @@ from tests.tasks.world import World, rows
 Tested = Callable[..., tuple[dict[str, Any], list[dict[str, Any]]]]
 
 
-@pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
-
-
 @pytest.fixture
 def tested(world: World, tmp_path: Path) -> Tested:
     """Tests a run of the world on a file, or on the world's data of a task; gives what is said of

@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-from html.parser import HTMLParser
-
 import numpy as np
 import pytest
 
 from regard.evaluation.page import LONGEST, said, shown, write_page
 from regard.evaluation.page_words import CHINESE, NAMES
+from tests.html import Page
 from tests.metrics.kinds import compare, summarize
 
 pytest.importorskip("sklearn")
 
 NASTY = '<script>alert("1")</script> & "quotes" \x00\u202e'
-
-
-class Page(HTMLParser):
-    """Tags in their places, all text, and everything a page could fetch."""
-
-    VOID = {"meta", "br", "link", "img", "input"}
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.fetched, self.styles, self.words = [], [], [], [], []
-        self.feed(text)
-        assert self.open == []
-        self.text = " ".join(" ".join(self.words).split())
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.fetched += [v for k, v in attributes if k in ("src", "href")]
-        self.styles += [v for k, v in attributes if k == "style"]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
 
 
 def results(label=str, text=str, count=120, classes=3):

@@ -18,7 +18,7 @@ from regard.metrics.text import TranslationMetric
 from regard.tasks import task as task_named
 from regard.tasks.base import Prediction
 from regard.tasks.classify import NONE
-from tests.evaluation.test_page import Page
+from tests.html import Page
 from tests.metrics.kinds import KINDS
 from tests.refusals import refuses
 from tests.tasks import tuning

@@ -20,7 +20,7 @@ from regard.metrics.labels import TaggingMetric
 from regard.metrics.text import language_of
 from regard.tasks import task
 from regard.training.run import train
-from tests.evaluation.test_page import Page
+from tests.html import Page
 from tests.metrics.kinds import compare
 from tests.refusals import refuses
 from tests.tasks import tuning

@@ -31,10 +31,10 @@ def step(specimen: Specimen, seed: int, marks: bool) -> Batch:
         name = "decoder_attention_mask" if specimen.pair else "attention_mask"
         batch.inputs[name][0, : seed % 3] = False
     if "global_tokens" in batch.inputs:
-        found = places(batch.inputs["global_tokens"], batch.inputs.get("attention_mask"))
-        assert found is not None
+        global_places = places(batch.inputs["global_tokens"], batch.inputs.get("attention_mask"))
+        assert global_places is not None
         batch.inputs["global_tokens"] = torch.nn.functional.pad(
-            found, (0, 9 - found.size(1)), value=-1
+            global_places, (0, 9 - global_places.size(1)), value=-1
         )
     return batch
 

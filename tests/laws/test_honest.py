@@ -18,15 +18,15 @@ METHODS = {"__class__", "forward", "encode", "decode", "loss", "collate"}
 
 def tricks(text: str) -> list[str]:
     """Classes that lie about what they are, and methods that are replaced from outside."""
-    found = []
+    lines = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef) and node.name in LIES:
-            found.append(f"line {node.lineno}: def {node.name}")
+            lines.append(f"line {node.lineno}: def {node.name}")
         targets = node.targets if isinstance(node, ast.Assign) else []
         for target in (part for one in targets for part in ast.walk(one)):
             if isinstance(target, ast.Attribute) and target.attr in METHODS:
-                found.append(f"line {node.lineno}: {ast.unparse(target)} = …")
-    return found
+                lines.append(f"line {node.lineno}: {ast.unparse(target)} = …")
+    return lines
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_tricks_are_seen(text: str) -> None:
 
 def test_nothing_lies() -> None:
     assert len(FILES) > 300
-    found = {str(file): told for file in FILES if (told := tricks(file.read_text("utf-8")))}
-    assert not found
+    lies = {str(file): lines for file in FILES if (lines := tricks(file.read_text("utf-8")))}
+    assert not lies

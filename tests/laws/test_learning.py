@@ -143,9 +143,9 @@ def test_what_is_remembered_does_not_learn(specimen: Specimen) -> None:
     model, state = specimen.fresh(), State()
     tokens = torch.arange(12)[None] * 5 % specimen.config.vocab_size
     for start in range(0, 12, 4):
-        given = State(hidden=[h.clone() for h in state.hidden], length=state.length)
+        copied = State(hidden=[h.clone() for h in state.hidden], length=state.length)
         slopes = []
-        for memory in (given, state):
+        for memory in (copied, state):
             model.zero_grad()
             hidden = model(tokens[:, start : start + 4], state=memory)
             model.output.surprisal(hidden[0, :-1], tokens[0, start + 1 : start + 4]).backward()

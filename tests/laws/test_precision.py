@@ -11,9 +11,9 @@ from tests.laws.zoo import ZOO, Specimen, close, collate, model_of
 each = pytest.mark.parametrize("specimen", ZOO, ids=str)
 
 
-def apart(given: Tensor, expected: Tensor) -> float:
+def apart(actual: Tensor, expected: Tensor) -> float:
     """The error as a share of what is expected, over all numbers."""
-    return ((given.double() - expected.double()).norm() / expected.double().norm()).item()
+    return ((actual.double() - expected.double()).norm() / expected.double().norm()).item()
 
 
 def batch_of(specimen: Specimen):  # type: ignore[no-untyped-def]
@@ -29,9 +29,9 @@ def test_half_precision_is_near(specimen: Specimen) -> None:
     assert model_of(specimen, torch.bfloat16).logits(half).dtype == torch.bfloat16
     with torch.autocast("cpu", torch.bfloat16):
         mixed = model_of(specimen)(**batch.inputs)
-    for given in (half, mixed):
-        assert given.isfinite().all()
-        assert apart(torch.cat(batch.of(given)), exact) < 0.05
+    for rounded in (half, mixed):
+        assert rounded.isfinite().all()
+        assert apart(torch.cat(batch.of(rounded)), exact) < 0.05
 
 
 @each

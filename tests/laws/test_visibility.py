@@ -33,6 +33,7 @@ from tests.laws.zoo import (
     few,
     model_of,
 )
+from tests.refusals import refuses
 
 each = pytest.mark.parametrize("specimen", ZOO, ids=str)
 attentive = pytest.mark.parametrize("specimen", ATTENTIVE, ids=str)
@@ -70,9 +71,9 @@ def test_gradients_reach_what_is_seen_and_nothing_else(
         rows = seen.size(0)
         with looked_up(model, specimen) as vectors:
             hidden = model(**collate([text] * rows, marks=False).inputs)
-        found = vectors[name]
+        vector = vectors[name]
         loss = (hidden.diagonal().T * torch.linspace(1.0, 2.0, hidden.size(2))).sum()
-        (slope,) = torch.autograd.grad(loss, found)
+        (slope,) = torch.autograd.grad(loss, vector)
         reached = (slope != 0.0).any(-1)
         assert torch.equal(reached, seen), f"{name} {(reached ^ seen).nonzero().tolist()}"
 
@@ -100,16 +101,16 @@ def test_no_gradient_reaches_padding(
 @contextmanager
 def looked_up(model: Any, specimen: Specimen) -> Iterator[dict[str, Tensor]]:
     """The vectors of the tokens, by the name of the field they come from, as they are looked up."""
-    found: dict[str, Tensor] = {}
+    vectors: dict[str, Tensor] = {}
     waiting = iter(["input_ids", "decoder_input_ids"] if specimen.pair else ["input_ids"])
 
     def note(module: Any, inputs: Any, output: Tensor) -> None:
         output.retain_grad()
-        found[next(waiting)] = output
+        vectors[next(waiting)] = output
 
     handle = model.get_submodule(specimen.embedding).register_forward_hook(note)
     try:
-        yield found
+        yield vectors
     finally:
         handle.remove()
 
@@ -139,11 +140,11 @@ def test_every_pattern_is_its_dense_reference(
     if learning:
         direction = torch.linspace(-1.0, 1.0, shortest.numel()).view_as(shortest)
         weights = [p for p in model.parameters() if p.requires_grad]
-        given, wanted = (
+        slopes, wanted = (
             torch.autograd.grad(y, weights, direction, allow_unused=True)
             for y in (shortest, reference)
         )
-        for (name, _), a, b in zip(model.named_parameters(), given, wanted, strict=True):
+        for (name, _), a, b in zip(model.named_parameters(), slopes, wanted, strict=True):
             assert (a is None) == (b is None), name
             if a is not None:
                 close(a, b, 2e-4, name)
@@ -230,7 +231,7 @@ def test_looking_changes_nothing(
 
 def test_a_model_without_attention_cannot_be_looked_at() -> None:
     lstm = next(specimen for specimen in ZOO if specimen.kind is LSTM)
-    with pytest.raises(InputError, match="LSTM"), regard.record(model_of(lstm)):
+    with refuses(InputError, "LSTM"), regard.record(model_of(lstm)):
         pass
 
 

@@ -94,22 +94,22 @@ class Specimen:
         def draw(high: int, *shape: int) -> Tensor:
             return torch.randint(high, shape, generator=dice)
 
-        made: Text = {self.main: draw(VOCABULARY, length)}
+        fields: Text = {self.main: draw(VOCABULARY, length)}
         rows = length
         if self.pair:
-            made["input_ids"] = draw(VOCABULARY, 1 + int(draw(9)))
+            fields["input_ids"] = draw(VOCABULARY, 1 + int(draw(9)))
         if "segments" in self.fields:
-            made["segments"] = draw(2, length)
+            fields["segments"] = draw(2, length)
         if "global_tokens" in self.fields:
-            made["global_tokens"] = draw(9, length) == 0
+            fields["global_tokens"] = draw(9, length) == 0
         if "order" in self.fields:
             order = torch.randperm(length, generator=dice)
-            made["order"] = torch.where((draw(4, length) == 0) & (order > 0), -1, order)
+            fields["order"] = torch.where((draw(4, length) == 0) & (order > 0), -1, order)
         if "targets" in self.fields:
-            unknown = (made["order"] >= 0).nonzero()[:, 0]
-            made["targets"] = unknown[draw(len(unknown), 1 + length // 2)]
-            rows = made["targets"].numel()
-        return made | {"labels": draw(VOCABULARY, rows)}
+            unknown = (fields["order"] >= 0).nonzero()[:, 0]
+            fields["targets"] = unknown[draw(len(unknown), 1 + length // 2)]
+            rows = fields["targets"].numel()
+        return fields | {"labels": draw(VOCABULARY, rows)}
 
     def sees(self, text: Text) -> Sees:
         own = self.reach(self.config, text)
@@ -176,12 +176,12 @@ def model_of(specimen: Specimen, dtype: torch.dtype = torch.float32) -> Any:
     return specimen.fresh(dtype).requires_grad_(False)
 
 
-def close(given: Tensor, expected: Tensor, limit: float, what: str = "") -> None:
+def close(actual: Tensor, expected: Tensor, limit: float, what: str = "") -> None:
     """Within `limit` of the largest number expected; NaN is never close."""
-    assert given.shape == expected.shape, (what, given.shape, expected.shape)
-    if given.numel():
+    assert actual.shape == expected.shape, (what, actual.shape, expected.shape)
+    if actual.numel():
         size = max(1e-3, expected.abs().max().item())
-        gap = (given.double() - expected.double()).abs().max().item() / size
+        gap = (actual.double() - expected.double()).abs().max().item() / size
         assert gap <= limit, f"{what}: off by {gap:.2e} of the largest, allowed {limit:.0e}"
 
 

@@ -249,10 +249,10 @@ def test_how_many_norms() -> None:
 def test_where_the_norms_stand(name: str, place: type[PostNorm]) -> None:
     """With every sub-layer silent, pre-norm leaves the residual path alone; post-norm does not."""
     model = small(name).eval()
-    found = [part for part in model.modules() if isinstance(part, PostNorm)]
-    assert found and all(type(part) is place for part in found)
+    norms = [part for part in model.modules() if isinstance(part, PostNorm)]
+    assert norms and all(type(part) is place for part in norms)
     x = torch.randn(2, 5, 64)
-    for part in found:
+    for part in norms:
         silent = type(part)(lambda x: torch.zeros_like(x), part.norm, 0.0)
         assert torch.equal(silent(x), x if place is PreNorm else part.norm(x))
 

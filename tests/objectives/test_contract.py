@@ -425,8 +425,9 @@ def test_who_can_learn_it(name: str, family: str, build: Any) -> None:
     if family in able:
         objective.check(model_for(name, objective, family))
     else:
-        with pytest.raises(ConfigError, match=f"these can: .*{able[0]}|adaptive"):
+        with refuses(ConfigError) as caught:
             objective.check(tiny(family))
+        assert able[0] in str(caught.value) or "adaptive" in str(caught.value)
 
 
 @pytest.mark.parametrize(

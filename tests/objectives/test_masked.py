@@ -88,8 +88,8 @@ def test_eighty_ten_ten(corpus: Corpus) -> None:
         tokens = np.full(200, FIRST)
         masks = mask(tokens, keyed(i, "fate"))
         new = tokens[masks["targets"][masks["shares"] > 0]]
-        hidden, kept = (new == MASK).sum(), (new == FIRST).sum()
-        seen += [hidden, kept, len(new) - hidden - kept]
+        hidden, unchanged = (new == MASK).sum(), (new == FIRST).sum()
+        seen += [hidden, unchanged, len(new) - hidden - unchanged]
         draws += np.bincount(new, minlength=VOCABULARY)
     total = seen.sum()
     assert total == 30_000

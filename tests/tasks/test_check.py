@@ -226,12 +226,6 @@ def test_a_model_needs_a_tokenizer(model: Path, tmp_path: Path) -> None:
 # -- the command
 
 
-def test_help() -> None:
-    shown = call("--help").stdout
-    for word in ("--task", "--train-data", "--field", "--model", "--json", "Examples:"):
-        assert word in shown
-
-
 def test_lines_for_people(good: Path) -> None:
     result = call(good, "--task", "classify")
     assert result.exit_code == 0, result.output

@@ -18,7 +18,7 @@ from regard.methods.finetune.run import finetune
 from regard.methods.runs import data_for
 from regard.training.build import resolved
 from regard.training.resolve import MachineFacts
-from tests.refusals import refuses
+from tests.refusals import mentions, refuses
 from tests.tasks import tuning
 
 FACTS = [("film", "of", "warm"), ("plot", "of", "cold"), ("actor", "of", "film")]
@@ -192,7 +192,7 @@ def test_what_the_command_refuses(
 ) -> None:
     assert main(command(place, *words, "--out", str(tmp_path / "run"))) == 2
     message = capsys.readouterr().err
-    assert all(part in message for part in named.split(", ")), message
+    mentions(message, named.split(", "))
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 

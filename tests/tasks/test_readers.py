@@ -18,7 +18,7 @@ from regard.data.readers import ExampleReader, ReaderOptions
 from regard.tasks import read
 from regard.tasks import task as task_named
 from tests.files import Write, messages, rows, seen
-from tests.refusals import refuses
+from tests.refusals import mentions, refuses
 
 # -- jsonl and json
 
@@ -77,7 +77,7 @@ def test_fields_that_are_not_there(
     write: Write, name: str, content: str, options: dict[str, Any], named: str
 ) -> None:
     message = messages(write(name, content), "classify", **options)
-    assert all(part in message for part in named.split(", ")), message
+    mentions(message, named.split(", "))
 
 
 GOOD = '{"text": "a", "label": "x"}'

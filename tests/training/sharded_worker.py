@@ -31,7 +31,7 @@ def build(kind: str, directory: Path, out: Path) -> TrainingRun:
     """A run before its first step, in as many processes as there are."""
     joined = dist.is_initialized()
     group = ProcessGroup(dist.get_rank(), dist.get_world_size()) if joined else ProcessGroup()
-    asked = recipe(
+    run_recipe = recipe(
         "gpt",
         directory / "data",
         shape=STILL["gpt"],
@@ -39,7 +39,7 @@ def build(kind: str, directory: Path, out: Path) -> TrainingRun:
         engine={"parallel": "fsdp", "precision": "fp64"},
     )
     watch = SilentProgress()
-    plan = prepare(asked, group, torch.device("cpu"), watch.note, data=data_for(asked))
+    plan = prepare(run_recipe, group, torch.device("cpu"), watch.note, data=data_for(run_recipe))
     return TrainingRun(plan, out, group, watch, "")
 
 

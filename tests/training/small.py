@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor
 
 from regard.methods.runs import data_for
 from regard.models import FAMILIES
+from regard.training.loop import Loop
 from regard.training.parallel import ProcessGroup
 from regard.training.plan import TrainingPlan, prepare
 from regard.training.recipe import Recipe, Resolved, make
@@ -70,11 +72,32 @@ def planned(asked_for: Recipe) -> TrainingPlan:
     return prepare(asked_for, ProcessGroup(), cpu, lambda text: None, data=data_for(asked_for))
 
 
+def looped(asked_for: Recipe) -> Loop:
+    return planned(asked_for).loop
+
+
+def loop_of(family: str, where: Path, **changes: Any) -> Loop:
+    return planned(recipe(family, where, **changes)).loop
+
+
+def gradients(loop: Loop) -> dict[str, Tensor]:
+    """Those of the first step, which are not cleared after it."""
+    loop.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
+    loop.step(1)
+    return {n: p.grad.clone() for n, p in loop.model.named_parameters() if p.grad is not None}
+
+
+def same(one: dict[str, Tensor], two: dict[str, Tensor], within: float = 1e-12) -> None:
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        assert (two[name] - value).abs().max() <= within, name
+
+
 def resolved(table: dict[str, Any], *, processes: int = 1, layers: int = 12) -> Resolved:
     """A recipe of a BERT, resolved by facts that no file or machine has to give."""
     card, machine = FAMILIES["bert"], MachineFacts(processes=processes)
-    given = make({"model": "bert"}, table)
-    config = resolve(given, DataFacts("masked"), card, machine, ModelFacts(768))
+    requested = make({"model": "bert"}, table)
+    config = resolve(requested, DataFacts("masked"), card, machine, ModelFacts(768))
     return with_budget(config, card.trained(), RunFacts(100, 16.0, layers, 1.0))
 
 

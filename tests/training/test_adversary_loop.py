@@ -14,29 +14,9 @@ from torch import Tensor
 from regard.models.state import State
 from regard.training.adversary import word_embedding
 from regard.training.loop import Loop
-from regard.training.recipe import Recipe
 from tests.tasks import tuning
-from tests.training.small import planned, recipe
+from tests.training.small import STILL, gradients, looped, recipe, same
 from tests.training.test_parallel import work, written
-
-STILL: dict[str, dict[str, Any]] = {
-    "gpt": {"dropout": 0.0, "dropout_attention": 0.0, "dropout_embedding": 0.0},
-    "bert": {"dropout": 0.0, "dropout_attention": 0.0},
-    "transformer-xl": {"dropout": 0.0},
-    "xlnet": {"dropout": 0.0},
-    "t5": {"dropout": 0.0},
-    "lstm": {"dropout": 0.0},
-}
-
-
-def looped(asked_for: Recipe) -> Loop:
-    return planned(asked_for).loop
-
-
-def same(one: dict[str, Tensor], two: dict[str, Tensor], within: float = 1e-12) -> None:
-    assert one.keys() == two.keys()
-    for name, value in one.items():
-        assert (two[name] - value).abs().max() <= within, name
 
 
 @pytest.mark.parametrize("family", [*STILL, "longformer", "longformer-characters", "transformer"])
@@ -44,12 +24,6 @@ def test_every_family_has_an_embedding(family: str, where: Path) -> None:
     plan = looped(recipe(family, where, robust={"adversary": "fgm", "neftune": 1.0}))
     loss = plan.step(4).loss
     assert math.isfinite(loss) and word_embedding(plan.model)
-
-
-def gradients(loop: Loop) -> dict[str, Tensor]:
-    loop.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
-    loop.step(1)
-    return {n: p.grad.clone() for n, p in loop.model.named_parameters() if p.grad is not None}
 
 
 def exactly(family: str, where: Path, accumulate: int = 1, **robust: Any) -> Loop:
@@ -86,14 +60,14 @@ def test_texts_of_other_lengths_add_up_as_well(tmp_path: Path) -> None:
     still = {"dropout": 0.0, "dropout_attention": 0.0}
     model = tuning.bert(tmp_path / "bert", **still)
     file = tuning.write(tmp_path / "reviews.jsonl", tuning.reviews(40))
-    found = []
+    slopes = []
     for accumulate in (1, 4):
-        made = tuning.recipe(
+        run_recipe = tuning.recipe(
             model, file, robust={"adversary": "pgd"}, engine={"precision": "fp64"},
             optimizer={"grad_clip": 0.0}, batch={"grad_accum": accumulate},
         )  # fmt: skip
-        found.append(gradients(looped(made)))
-    same(found[0], found[1], 1e-10)
+        slopes.append(gradients(looped(run_recipe)))
+    same(slopes[0], slopes[1], 1e-10)
 
 
 def test_without_a_radius_it_is_the_plain_gradient(where: Path) -> None:
@@ -110,17 +84,17 @@ def test_without_a_radius_it_is_the_plain_gradient(where: Path) -> None:
 
 def passes_of(loop: Loop) -> list[float]:
     """The losses of all passes of one step."""
-    found: list[float] = []
+    losses: list[float] = []
     plain = loop.go
 
-    def go(*given: Any, **more: Any) -> dict[str, Tensor]:
-        parts = plain(*given, **more)
-        found.append(sum(float(value.detach()) for value in parts.values()))
+    def go(*args: Any, **more: Any) -> dict[str, Tensor]:
+        parts = plain(*args, **more)
+        losses.append(sum(float(value.detach()) for value in parts.values()))
         return parts
 
     loop.go = go  # type: ignore[method-assign]
     loop.step(1)
-    return found
+    return losses
 
 
 @pytest.mark.parametrize("robust", ATTACKS, ids=lambda robust: robust["adversary"])
@@ -129,13 +103,13 @@ def test_the_loss_rises_and_the_clean_one_is_told(
     family: str, robust: dict[str, Any], where: Path
 ) -> None:
     """Dropout is on: were it another in each pass, the loss would go up and down with it."""
-    given = robust | ({"adv_radius": 0.2} if robust["adversary"] == "fgm" else {})
+    options = robust | ({"adv_radius": 0.2} if robust["adversary"] == "fgm" else {})
     plain = passes_of(looped(recipe(family, where)))
-    loop = looped(recipe(family, where, robust=given))
-    found = passes_of(loop)
-    assert found[0] == pytest.approx(plain[0], rel=1e-6)
-    assert len(found) == {"fgm": 2, "pgd": 4, "freelb": 3}[robust["adversary"]]
-    assert sorted(found) == found and found[-1] > found[0] * 1.001
+    loop = looped(recipe(family, where, robust=options))
+    losses = passes_of(loop)
+    assert losses[0] == pytest.approx(plain[0], rel=1e-6)
+    assert len(losses) == {"fgm": 2, "pgd": 4, "freelb": 3}[robust["adversary"]]
+    assert sorted(losses) == losses and losses[-1] > losses[0] * 1.001
 
 
 def test_a_memory_is_that_of_the_clean_pass(where: Path) -> None:
@@ -145,9 +119,9 @@ def test_a_memory_is_that_of_the_clean_pass(where: Path) -> None:
     )
     plain.step(4)
     chased.step(4)
-    held: list[State] = [loop.states[0] for loop in (plain, chased)]  # type: ignore[misc]
-    assert held[0].length == held[1].length
-    for one, two in zip(held[0].hidden, held[1].hidden, strict=True):
+    states: list[State] = [loop.states[0] for loop in (plain, chased)]  # type: ignore[misc]
+    assert states[0].length == states[1].length
+    for one, two in zip(states[0].hidden, states[1].hidden, strict=True):
         assert torch.equal(one, two)
 
 
@@ -163,18 +137,18 @@ ALL = {"rdrop": 0.5, "drop_path": 0.3, "token_noise": 0.1, "neftune": 2.0}
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(
     family: str, adversary: str, where: Path
 ) -> None:
-    made = recipe(family, where, robust={"adversary": adversary, **ALL})
-    through, first, second = (looped(made) for _ in range(3))
-    taken = [through.step(4) for _ in range(4)]
+    run_recipe = recipe(family, where, robust={"adversary": adversary, **ALL})
+    through, first, second = (looped(run_recipe) for _ in range(3))
+    steps = [through.step(4) for _ in range(4)]
     for _ in range(2):
         first.step(4)
-    held = {
+    state = {
         kind: {name: value.clone() for name, value in part.items()}
         for kind, part in first.tensors().items()
     }
-    second.restore(held, first.facts())
+    second.restore(state, first.facts())
     torch.manual_seed(99)
-    assert [second.step(4) for _ in range(2)] == taken[2:]
+    assert [second.step(4) for _ in range(2)] == steps[2:]
     assert weights(second) == weights(through)
 
 
@@ -236,13 +210,15 @@ def test_extended_models_are_disturbed_as_others(extension: str, where: Path) ->
         recipe("gpt", where, extensions={extension: {}}, robust={"adversary": "fgm", **ALL})
     )
     seen: list[Tensor] = []
-    word_embedding(loop.model).register_forward_hook(lambda module, given, y: seen.append(y))
+    word_embedding(loop.model).register_forward_hook(lambda module, args, y: seen.append(y))
     losses = loop.step(4).losses
     assert len(seen) == 4  # two passes that agree, twice
     assert losses["causal_apart"] > 0 and math.isfinite(losses["causal"])
 
 
 def test_words_in_half_precision(where: Path) -> None:
-    made = recipe("gpt", where, engine={"precision": "bf16"}, robust={"adversary": "pgd", **ALL})
-    losses = looped(made).step(4).losses
+    run_recipe = recipe(
+        "gpt", where, engine={"precision": "bf16"}, robust={"adversary": "pgd", **ALL}
+    )
+    losses = looped(run_recipe).step(4).losses
     assert set(losses) == {"causal", "causal_apart"} and 0 < losses["causal_apart"] < 1

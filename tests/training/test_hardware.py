@@ -74,8 +74,8 @@ def test_what_makes_memory_grow_or_shrink():
     model = create("gpt2", width=64, layers=4, heads=2, vocab_size=500, context=256)
 
     def need(**changes):
-        given = {"optimizer": "adamw", "precision": "fp32"} | changes
-        return training_memory(model, changes.pop("batch", 8), 256, **given)
+        settings = {"optimizer": "adamw", "precision": "fp32"} | changes
+        return training_memory(model, changes.pop("batch", 8), 256, **settings)
 
     assert need(checkpointing=True) < 0.75 * need()
     assert need(precision="bf16") < need() < need(precision="fp64")
@@ -113,8 +113,8 @@ def test_counted_operations(name):
     model = create(name, **SHAPES[name] | explicit)
     tokens = torch.randint(0, 300, (3, 32))
     both = (tokens, tokens) if hasattr(model, "decoder_blocks") else (tokens,)
-    found = counted(lambda: model.output(model(*both)))
-    assert step_flops(model, 32, 3) == pytest.approx(found, rel=0.08)
+    operations = counted(lambda: model.output(model(*both)))
+    assert step_flops(model, 32, 3) == pytest.approx(operations, rel=0.08)
 
 
 def test_operations_by_hand():
@@ -187,15 +187,17 @@ def test_no_load_changes_the_precision(monkeypatch):
 
 def test_memory_of_a_process():
     """A new one: this one may have memory left of earlier tests, which it takes again."""
-    asked = """
+    program = """
 import json, torch
 from regard.training.hardware import memory
 before = memory()
 held = torch.ones(2**25)  # 128 MiB
 print(json.dumps([before, memory()]))
 """
-    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True, text=True)
-    before, after = json.loads(told.stdout)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    before, after = json.loads(done.stdout)
     assert after["resident"] - before["resident"] > 2**26
     assert after["peak"] >= after["resident"] > 0
     assert 0 < after["available"] <= after["total"]

@@ -9,19 +9,14 @@ import pytest
 import torch
 
 from regard.training.loop import Diverged, Loop
-from tests.training.small import STILL, planned, recipe
-
-
-def gradients(loop: Loop) -> dict[str, torch.Tensor]:
-    loop.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
-    loop.step(1)
-    return {n: p.grad.clone() for n, p in loop.model.named_parameters() if p.grad is not None}
+from tests.refusals import refuses
+from tests.training.small import STILL, gradients, planned, recipe
 
 
 @pytest.mark.parametrize("family", STILL)
 def test_micro_batches_add_up_to_the_batch(family: str, where: Path) -> None:
     """Uneven numbers of targets included: documents end where they like."""
-    found = []
+    slopes = []
     for accumulate in (1, 2, 4):
         samples = 8 if family == "xlnet" else 4  # each micro-batch has two directions
         changes: dict[str, Any] = {
@@ -30,10 +25,10 @@ def test_micro_batches_add_up_to_the_batch(family: str, where: Path) -> None:
             "shape": STILL[family],
             "optimizer": {"grad_clip": 0.0},
         }
-        found.append(gradients(planned(recipe(family, where, **changes)).loop))
-    for other in found[1:]:
-        assert other.keys() == found[0].keys()
-        for name, value in found[0].items():
+        slopes.append(gradients(planned(recipe(family, where, **changes)).loop))
+    for other in slopes[1:]:
+        assert other.keys() == slopes[0].keys()
+        for name, value in slopes[0].items():
             assert (other[name] - value).abs().max() <= 1e-10, name
 
 
@@ -64,7 +59,7 @@ def test_a_rehearsal_leaves_no_trace(where: Path) -> None:
 
 def test_a_loss_that_is_no_number_stops_before_the_weights_change(where: Path) -> None:
     plan = planned(recipe("gpt", where, optimizer={"lr": 1e30, "grad_clip": 0.0}))
-    with pytest.raises(Diverged, match=r"step \d+ has no finite loss.*samples are \d+ to \d+"):
+    with refuses(Diverged, "step", "norm", "samples", "optimizer.lr", "engine.precision=fp32"):
         for _ in range(20):
             before = weights(plan.loop)
             plan.loop.step(20)
@@ -74,9 +69,9 @@ def test_a_loss_that_is_no_number_stops_before_the_weights_change(where: Path) -
 
 @pytest.mark.parametrize("family", ["gpt", "bert"])
 def test_forgotten_activations_change_nothing(family: str, where: Path) -> None:
-    kept, forgotten = (
+    remembering, forgotten = (
         planned(recipe(family, where, engine={"checkpointing": again})).loop
         for again in (False, True)
     )
-    assert kept.step(4) == forgotten.step(4)
-    assert weights(kept) == weights(forgotten)
+    assert remembering.step(4) == forgotten.step(4)
+    assert weights(remembering) == weights(forgotten)

@@ -21,6 +21,7 @@ from regard.models import FAMILIES
 from regard.training import run as runs
 from regard.training.loop import Loop
 from regard.training.recipe import Recipe
+from tests.refusals import warns
 from tests.training.small import data, recipe
 
 KILLS = 30
@@ -41,7 +42,7 @@ def figures(run: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if "second" not in k} for line in lines]
 
 
-def interrupted(made: Recipe, out: Path, steps: list[int], patch: pytest.MonkeyPatch) -> None:
+def interrupted(run_recipe: Recipe, out: Path, steps: list[int], patch: pytest.MonkeyPatch) -> None:
     """Trains, with a SIGTERM in the middle of each of these steps, until it is done."""
     plain = Loop.step
 
@@ -52,10 +53,10 @@ def interrupted(made: Recipe, out: Path, steps: list[int], patch: pytest.MonkeyP
         return plain(self, *rest)
 
     patch.setattr(Loop, "step", step)
-    found = run(made, out, display="silent")
-    while found["outcome"] == "interrupted":
-        found = run(Recipe(), out, resume=True, display="silent")
-    assert found["outcome"] == "done" and not steps
+    facts = run(run_recipe, out, display="silent")
+    while facts["outcome"] == "interrupted":
+        facts = run(Recipe(), out, resume=True, display="silent")
+    assert facts["outcome"] == "done" and not steps
 
 
 CASES = [
@@ -87,10 +88,10 @@ def test_resumed_equals_uninterrupted(
 ) -> None:
     """Stopped twice, every objective."""
     source = pairs if name == "pairs" else where
-    made = recipe(family, source, objective={"name": name, **options})
-    run(made, tmp_path / "whole", display="silent")
-    made = recipe(family, source, objective={"name": name, **options})
-    interrupted(made, tmp_path / "parts", [1, 4], monkeypatch)
+    run_recipe = recipe(family, source, objective={"name": name, **options})
+    run(run_recipe, tmp_path / "whole", display="silent")
+    run_recipe = recipe(family, source, objective={"name": name, **options})
+    interrupted(run_recipe, tmp_path / "parts", [1, 4], monkeypatch)
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
     assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
 
@@ -112,26 +113,26 @@ def test_stopped_during_validation(
     run(recipe("gpt", where), tmp_path / "whole", display="silent")
     plain, calls = runs.validate, []
 
-    def validate(*given: Any, **named: Any) -> Any:
+    def validate(*args: Any, **named: Any) -> Any:
         calls.append(1)
         if len(calls) == 1:
             os.kill(os.getpid(), signal.SIGTERM)
-        return plain(*given, **named)
+        return plain(*args, **named)
 
     monkeypatch.setattr(runs, "validate", validate)
-    found = run(recipe("gpt", where), tmp_path / "parts", display="silent")
-    assert found["outcome"] == "interrupted" and found["progress"]["step"] == 3
-    found = run(Recipe(), tmp_path / "parts", resume=True, display="silent")
-    assert found["outcome"] == "done"
+    facts = run(recipe("gpt", where), tmp_path / "parts", display="silent")
+    assert facts["outcome"] == "interrupted" and facts["progress"]["step"] == 3
+    facts = run(Recipe(), tmp_path / "parts", resume=True, display="silent")
+    assert facts["outcome"] == "done"
     assert figures(tmp_path / "whole") == figures(tmp_path / "parts")
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")
 
 
-def child(made: Recipe, out: Path) -> None:
+def child(run_recipe: Recipe, out: Path) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     resume = (out / "recipe.toml").is_file()
-    run(Recipe() if resume else made, out, resume=resume, display="silent")
+    run(Recipe() if resume else run_recipe, out, resume=resume, display="silent")
 
 
 def wait_a_little(process: Any, metrics: Path, dice: random.Random) -> None:
@@ -155,16 +156,16 @@ def test_killed_at_random_moments(where: Path, tmp_path: Path) -> None:
         "checkpoint": {"every": 1},
         "validation": {"every": 50},
     }
-    made: Callable[[], Recipe] = lambda: recipe("transformer-xl", where, **changes)  # noqa: E731
+    new_recipe: Callable[[], Recipe] = lambda: recipe("transformer-xl", where, **changes)  # noqa: E731
     fork = multiprocessing.get_context("fork")
-    whole = fork.Process(target=child, args=(made(), tmp_path / "whole"))
+    whole = fork.Process(target=child, args=(new_recipe(), tmp_path / "whole"))
     whole.start()
     whole.join()
     assert whole.exitcode == 0
     dice, kills = random.Random(5), 0
     out = tmp_path / "parts"
     while kills < KILLS + 5:
-        process = fork.Process(target=child, args=(made(), out))
+        process = fork.Process(target=child, args=(new_recipe(), out))
         process.start()
         wait_a_little(process, out / "metrics.jsonl", dice)
         if process.exitcode is not None:
@@ -173,7 +174,7 @@ def test_killed_at_random_moments(where: Path, tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         kills += 1
-    last = fork.Process(target=child, args=(made(), out))
+    last = fork.Process(target=child, args=(new_recipe(), out))
     last.start()
     last.join()
     assert last.exitcode == 0
@@ -184,23 +185,25 @@ def test_killed_at_random_moments(where: Path, tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_falls_back(where: Path, tmp_path: Path) -> None:
-    made = recipe("gpt", where, checkpoint={"every": 2}, budget={"steps": 6})
-    run(made, tmp_path / "run", display="silent")
+    run_recipe = recipe("gpt", where, checkpoint={"every": 2}, budget={"steps": 6})
+    run(run_recipe, tmp_path / "run", display="silent")
     whole = bits(tmp_path / "run")
     newest = max((tmp_path / "run" / "checkpoints").glob("step-*"))
     weights = newest / "weights.safetensors"
     content = bytearray(weights.read_bytes())
     content[-5] ^= 1
     weights.write_bytes(content)
-    with pytest.warns(UserWarning, match="weights.safetensors"):
+    with warns(UserWarning, "weights.safetensors"):
         run(Recipe(), tmp_path / "run", resume=True, display="silent")
     assert bits(tmp_path / "run") == whole
 
 
 def test_what_diverged_is_kept(where: Path, tmp_path: Path) -> None:
-    made = recipe("gpt", where, optimizer={"lr": 1e30, "grad_clip": 0.0}, budget={"steps": 20})
+    run_recipe = recipe(
+        "gpt", where, optimizer={"lr": 1e30, "grad_clip": 0.0}, budget={"steps": 20}
+    )
     with pytest.raises(runs.Diverged):
-        run(made, tmp_path / "run", display="silent")
+        run(run_recipe, tmp_path / "run", display="silent")
     saved = runs.Checkpoints(tmp_path / "run" / "checkpoints").latest()
     assert saved is not None and saved.facts["reason"] == "diverged"
     assert all(torch.isfinite(w).all() for w in saved.tensors("weights").values())

@@ -40,9 +40,11 @@ def written(directory: Path, where: Path, names: Any, **changes: Any) -> list[Pa
     directory.mkdir(exist_ok=True)
     files = []
     for name in names:
-        made = recipe(name, where, shape=STILL[name], batch={"size": 8, "grad_accum": 2}, **changes)
+        run_recipe = recipe(
+            name, where, shape=STILL[name], batch={"size": 8, "grad_accum": 2}, **changes
+        )
         file = directory / f"{name}.toml"
-        recipes.write(made, file)
+        recipes.write(run_recipe, file)
         files.append(file)
     return files
 
@@ -92,8 +94,8 @@ def started(out: Path, file: Path, processes: int) -> subprocess.Popen[bytes]:
 
 
 def workers(parent: int) -> list[int]:
-    found = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(child) for child in found]
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(child) for child in children]
 
 
 def wait_for(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
@@ -104,6 +106,16 @@ def wait_for(happened: Callable[[], bool], process: subprocess.Popen[bytes]) -> 
         time.sleep(0.05)
 
 
+def disturbed(run_recipe: recipes.Recipe, place: Path) -> tuple[Path, subprocess.Popen[bytes]]:
+    """Two processes have learned it, and two others are at it, with checkpoints already."""
+    file, saved = place / "run.toml", place / "shaken" / "run" / "checkpoints"
+    recipes.write(run_recipe, file)
+    work("train", place / "plain", [file], 2)
+    process = started(place / "shaken", file, 2)
+    wait_for(lambda: len(list(saved.glob("step-*"))) > 1, process)
+    return file, process
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
@@ -111,7 +123,7 @@ def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
     """torchrun starts all again; the result is that of the undisturbed run, bit for bit. Dropout
     is on.
     """
-    made = recipe(
+    run_recipe = recipe(
         "transformer-xl",
         where,
         batch={"size": 8},
@@ -120,12 +132,7 @@ def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
         checkpoint={"every": 3},
         validation={"every": 30},
     )
-    file = tmp_path / "run.toml"
-    recipes.write(made, file)
-    work("train", tmp_path / "plain", [file], 2)
-    process = started(tmp_path / "shaken", file, 2)
-    saved = tmp_path / "shaken" / "run" / "checkpoints"
-    wait_for(lambda: len(list(saved.glob("step-*"))) > 1, process)
+    _, process = disturbed(run_recipe, tmp_path)
     os.kill(workers(process.pid)[-1], signal.SIGKILL)
     assert process.wait(timeout=240) == 0
     plain, shaken = (
@@ -138,7 +145,7 @@ def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_resumed_by_another_number_of_processes(kind: str, where: Path, tmp_path: Path) -> None:
     """Two begin, one goes on: the same within the tolerance of the law."""
-    made = recipe(
+    run_recipe = recipe(
         "transformer-xl",
         where,
         shape=STILL["transformer-xl"],
@@ -148,12 +155,7 @@ def test_resumed_by_another_number_of_processes(kind: str, where: Path, tmp_path
         checkpoint={"every": 3},
         validation={"every": 100},
     )
-    file = tmp_path / "run.toml"
-    recipes.write(made, file)
-    work("train", tmp_path / "plain", [file], 2)
-    process = started(tmp_path / "shaken", file, 2)
-    saved = tmp_path / "shaken" / "run" / "checkpoints"
-    wait_for(lambda: len(list(saved.glob("step-*"))) > 1, process)
+    file, process = disturbed(run_recipe, tmp_path)
     process.terminate()
     process.wait(timeout=60)
     work("train", tmp_path / "shaken", [file], 1)

@@ -25,10 +25,10 @@ from regard.tasks.classify import Classify
 from regard.tasks.link import EntityCandidate, Link, Mention
 from regard.tasks.multilabel import Multilabel, MultiLabelExample
 from regard.training.capture import Capture
-from regard.training.loop import Loop
 from regard.training.rdrop import RDrop, agreeing, divergence
+from tests.refusals import refuses
 from tests.tasks import answers, judging, tagging
-from tests.training.small import STILL, planned, recipe
+from tests.training.small import STILL, loop_of
 
 
 def lively(model: Any, rate: float = 0.2) -> Any:
@@ -92,13 +92,19 @@ def texts() -> list[LabeledExample]:
     ]
 
 
+def judged_twice(kind: Any, examples: Any, heads: dict[str, int]) -> Any:
+    """The sums of an objective whose passes have to agree, its batch, and what both passes say."""
+    objective = judging.build(kind, "bert", examples)
+    model = lively(judging.model_of("bert", heads, torch.float64))
+    batch = judging.batch_of(objective)
+    sums = found(RDrop(objective, 1.0), model, batch)
+    return sums, batch, *twice(lambda: objective.scores(model, batch))
+
+
 def test_classes() -> None:
     """Nothing is learned from a text without a label, nor have passes to agree on it."""
-    objective = judging.build(Classify, "bert", judging.examples("classify", texts(), ["x", "y"]))
-    model = lively(judging.model_of("bert", {"classify": 2}, torch.float64))
-    batch = judging.batch_of(objective)
-    sums = found(RDrop(objective, 0.5), model, batch)
-    one, two = twice(lambda: objective.scores(model, batch))
+    examples = judging.examples("classify", texts(), ["x", "y"])
+    sums, batch, one, two = judged_twice(Classify, examples, {"classify": 2})
     wanted = sum(naive(one[i].log_softmax(0), two[i].log_softmax(0)) for i in (0, 1))
     assert float(sums["classify_apart"]) == pytest.approx(float(wanted), rel=1e-10)
     assert float(wanted) > 1e-3
@@ -108,12 +114,9 @@ def test_classes() -> None:
 
 
 def test_scores_are_apart_by_their_square() -> None:
-    given = [LabeledExample("a c", "b", label="1.5"), LabeledExample("b", "c d", label="0.5")]
-    objective = judging.build(Classify, "bert", judging.examples("similar", given))
-    model = lively(judging.model_of("bert", {"classify": 1}, torch.float64))
-    batch = judging.batch_of(objective)
-    sums = found(RDrop(objective, 0.5), model, batch)
-    one, two = twice(lambda: objective.scores(model, batch))
+    examples = [LabeledExample("a c", "b", label="1.5"), LabeledExample("b", "c d", label="0.5")]
+    similar = judging.examples("similar", examples)
+    sums, _, one, two = judged_twice(Classify, similar, {"classify": 1})
     assert float(sums["classify_apart"]) == pytest.approx(float((one - two).square().sum()))
 
 
@@ -121,8 +124,8 @@ def test_the_language_model_beside_a_task() -> None:
     objective = judging.build(Classify, "gpt", judging.examples("classify", texts(), ["x", "y"]))
     model = lively(judging.model_of("gpt", {"classify": 2}, torch.float64))
     batch = judging.batch_of(objective)
-    made = RDrop(objective, 3.0)
-    sums = found(made, model, batch)
+    rdrop = RDrop(objective, 3.0)
+    sums = found(rdrop, model, batch)
 
     def ask() -> Tensor:
         hidden = objective.hidden(model, batch)
@@ -135,50 +138,41 @@ def test_the_language_model_beside_a_task() -> None:
         rows = int(attention_mask.sum()) - 1
         wanted += sum(float(naive(one[i, t], two[i, t])) for t in range(rows)) / rows
     assert float(sums["language_apart"]) == pytest.approx(wanted, rel=1e-9)
-    assert made.weights == {"language": 0.5, "language_apart": 1.5, "classify_apart": 3.0}
-    assert made.counts(batch)["language_apart"] == 3
+    assert rdrop.weights == {"language": 0.5, "language_apart": 1.5, "classify_apart": 3.0}
+    assert rdrop.counts(batch)["language_apart"] == 3
 
 
 def test_choices() -> None:
-    given = [
+    examples = [
         MultipleChoice("a c", ("b", "d e"), None, 1),
         MultipleChoice("d", ("e", "f g", "h"), None, 0),
         MultipleChoice("d", ("e", "f g"), None, None),
     ]
-    objective = judging.build(Choose, "bert", judging.examples("choose", given))
-    model = lively(judging.model_of("bert", {"choose": 1}, torch.float64))
-    batch = judging.batch_of(objective)
-    sums = found(RDrop(objective, 1.0), model, batch)
-    one, two = twice(lambda: objective.scores(model, batch).log_softmax(1))
+    sums, _, *both = judged_twice(Choose, judging.examples("choose", examples), {"choose": 1})
+    one, two = (x.log_softmax(1) for x in both)
     wanted = naive(one[0], two[0]) + naive(one[1], two[1])
     assert float(sums["choose_apart"]) == pytest.approx(float(wanted), rel=1e-10)
 
 
 def test_classes_that_are_each_a_yes_or_no() -> None:
-    given = [
+    examples = [
         MultiLabelExample("a c d", None, ("x",)),
         MultiLabelExample("b", None, ()),
         MultiLabelExample("d e f g"),
     ]
-    objective = judging.build(Multilabel, "bert", judging.examples("multilabel", given, ["x", "y"]))
-    model = lively(judging.model_of("bert", {"classify": 2}, torch.float64))
-    batch = judging.batch_of(objective)
-    sums = found(RDrop(objective, 1.0), model, batch)
-    one, two = twice(lambda: objective.scores(model, batch)[:2])
-    chances = [torch.stack([F.logsigmoid(x), F.logsigmoid(-x)]) for x in (one, two)]
+    several = judging.examples("multilabel", examples, ["x", "y"])
+    sums, _, *both = judged_twice(Multilabel, several, {"classify": 2})
+    chances = [torch.stack([F.logsigmoid(x), F.logsigmoid(-x)]) for x in (x[:2] for x in both)]
     assert float(sums["multilabel_apart"]) == pytest.approx(float(naive(*chances)) / 2, rel=1e-10)
 
 
 def test_candidates_of_a_mention() -> None:
-    given = [
+    examples = [
         Mention("a c", "a", (EntityCandidate("b"), EntityCandidate("d", "e")), "d"),
         Mention("d f", "f", tuple(map(EntityCandidate, "egh")), "h"),
     ]
-    objective = judging.build(Link, "bert", judging.examples("link", given))
-    model = lively(judging.model_of("bert", {"choose": 1}, torch.float64))
-    batch = judging.batch_of(objective)
-    sums = found(RDrop(objective, 1.0), model, batch)
-    one, two = twice(lambda: objective.scores(model, batch).log_softmax(1))
+    sums, _, *both = judged_twice(Link, judging.examples("link", examples), {"choose": 1})
+    one, two = (x.log_softmax(1) for x in both)
     assert float(sums["link_apart"]) == pytest.approx(float(naive(one, two)), rel=1e-10)
 
 
@@ -215,9 +209,9 @@ def test_answers_of_xlnet_that_may_be_missing() -> None:
     objective = answers.objective("xlnet", answers.long_ones(4, impossible=True), 24)
     model = lively(answers.model_of("xlnet", torch.float64))
     batch = answers.batch_of(objective)
-    made = RDrop(objective, 2.0)
-    sums = found(made, model, batch)
-    assert made.weights == {"answerable": 0.5, "answerable_apart": 1.0, "answer_apart": 2.0}
+    rdrop = RDrop(objective, 2.0)
+    sums = found(rdrop, model, batch)
+    assert rdrop.weights == {"answerable": 0.5, "answerable_apart": 1.0, "answer_apart": 2.0}
     head = model.heads["span"]
 
     def ask() -> tuple[Tensor, Tensor, Tensor]:
@@ -238,16 +232,12 @@ def test_answers_of_xlnet_that_may_be_missing() -> None:
 # -- words
 
 
-def looped(family: str, where: Path, **changes: Any) -> Loop:
-    return planned(recipe(family, where, **changes)).loop
-
-
 @pytest.mark.parametrize("family", ["gpt", "bert", "t5", "xlnet", "transformer-xl"])
 def test_without_dropout_passes_agree(family: str, where: Path) -> None:
     """Memories included: the second pass must not remember the first."""
     changes: dict[str, Any] = {"shape": STILL[family], "batch": {"size": 4, "grad_accum": 2}}
-    plain = looped(family, where, **changes)
-    both = looped(family, where, robust={"rdrop": 1.0}, **changes)
+    plain = loop_of(family, where, **changes)
+    both = loop_of(family, where, robust={"rdrop": 1.0}, **changes)
     for _ in range(2):
         one, two = plain.step(4), both.step(4)
         apart = {name: loss for name, loss in two.losses.items() if name.endswith("_apart")}
@@ -265,11 +255,11 @@ def test_words_by_the_naive_formula(
     """However few rows are computed at a time, and their gradients with them."""
     monkeypatch.setattr(agree_file, "CHUNK", chunk)
     changes: dict[str, Any] = {"engine": {"precision": "fp64"}, "robust": {"rdrop": 0.7}}
-    loop = looped("gpt", where, **changes)
-    model, made = loop.model, loop.objective
+    loop = loop_of("gpt", where, **changes)
+    model, objective = loop.model, loop.objective
     batch = loop.batches.make(0)[0]
     torch.manual_seed(5)
-    loss = made.loss(model, batch)
+    loss = objective.loss(model, batch)
     loop.total(loss.sums, loss.counts).backward()
     mine = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
@@ -288,7 +278,7 @@ def test_words_by_the_naive_formula(
 def test_adaptive_words(where: Path) -> None:
     """Whose output gives log-probabilities."""
     shape = {"cutoffs": [10, 25], "ratio": 2}
-    loop = looped("transformer-xl", where, shape=shape, robust={"rdrop": 1.0},
+    loop = loop_of("transformer-xl", where, shape=shape, robust={"rdrop": 1.0},
                    engine={"precision": "fp64"})  # fmt: skip
     batch = loop.batches.make(0)[0]
     torch.manual_seed(5)
@@ -300,7 +290,7 @@ def test_adaptive_words(where: Path) -> None:
 
 
 def test_hidden_words_and_sentences(where: Path) -> None:
-    losses = looped("bert", where, robust={"rdrop": 1.0}).step(4).losses
+    losses = loop_of("bert", where, robust={"rdrop": 1.0}).step(4).losses
     assert list(losses) == ["masked", "next", "masked_apart", "next_apart"]
     assert losses["masked_apart"] > 0 and losses["next_apart"] > 0
 
@@ -310,25 +300,25 @@ def test_a_mixture_agrees_part_by_part(where: Path) -> None:
         {"objective": "causal", "share": 3},
         {"name": "whole", "objective": "prefix", "share": 1, "length": 12},
     ]
-    loop = looped("gpt", where, objective={"name": "mixture", "parts": parts},
+    loop = loop_of("gpt", where, objective={"name": "mixture", "parts": parts},
                    robust={"rdrop": 2.0, "adversary": "fgm"})  # fmt: skip
-    taken = loop.step(4)
+    step = loop.step(4)
     names = ["causal.causal", "causal.causal_apart", "whole.prefix", "whole.prefix_apart"]
-    assert sorted(taken.losses) == names and all(taken.losses.values())
+    assert sorted(step.losses) == names and all(step.losses.values())
     weights = loop.objective.weights
     assert weights["causal.causal_apart"] == 2 * weights["causal.causal"] == 1.5
-    wanted = sum(weights[name] * loss for name, loss in taken.losses.items())
-    assert taken.loss == pytest.approx(wanted)
+    wanted = sum(weights[name] * loss for name, loss in step.losses.items())
+    assert step.loss == pytest.approx(wanted)
 
 
 def test_both_passes_read_the_same_disturbed_words(where: Path) -> None:
     """Without dropout two passes over words that are moved alike agree."""
     robust = {"rdrop": 1.0, "token_noise": 0.3, "neftune": 5.0, "adversary": "freelb"}
-    loop = looped("t5", where, shape=STILL["t5"], robust=robust)
-    taken = loop.step(4)
-    assert abs(taken.losses["span_apart"]) < 1e-7
-    plain = looped("t5", where, shape=STILL["t5"]).step(4)
-    assert abs(taken.losses["span"] - plain.losses["span"]) > 1e-4
+    loop = loop_of("t5", where, shape=STILL["t5"], robust=robust)
+    step = loop.step(4)
+    assert abs(step.losses["span_apart"]) < 1e-7
+    plain = loop_of("t5", where, shape=STILL["t5"]).step(4)
+    assert abs(step.losses["span"] - plain.losses["span"]) > 1e-4
 
 
 # -- what stands behind it
@@ -342,7 +332,7 @@ class Strange(Objective):
 
 
 def test_an_objective_that_says_nothing_known() -> None:
-    with pytest.raises(ConfigError, match="does not know what 'strange' says"):
+    with refuses(ConfigError, "robust.rdrop", "'strange'"):
         agreeing(Strange(), 1.0)
 
 
@@ -359,14 +349,14 @@ def test_a_watched_model_answers_as_the_model_does() -> None:
     rows, wanted = hidden.flatten(0, 1), tokens.flatten()
     nats = seen.output.surprisal(rows, wanted)
     assert torch.equal(nats, model.output.surprisal(rows, wanted))
-    (asked,) = seen.words
-    assert asked.hidden is rows and asked.targets is wanted and asked.shares is None
-    assert asked.nats is nats
+    (call,) = seen.words
+    assert call.hidden is rows and call.targets is wanted and call.shares is None
+    assert call.nats is nats
     soft = SoftTarget(0.9, 0.01)
     assert torch.equal(
         seen.output.softened(rows, wanted, soft), model.output.softened(rows, wanted, soft)
     )
-    said, alone = seen.read("classify", hidden), seen.heads["classify"](hidden)
-    assert torch.equal(said, alone) and torch.equal(said, model.read("classify", hidden))
+    logits, alone = seen.read("classify", hidden), seen.heads["classify"](hidden)
+    assert torch.equal(logits, alone) and torch.equal(logits, model.read("classify", hidden))
     noted = [(one.head, one.scores) for one in seen.scores]
-    assert noted == [("classify", said), ("classify", alone)] and len(seen.words) == 2
+    assert noted == [("classify", logits), ("classify", alone)] and len(seen.words) == 2

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import xml.etree.ElementTree as tree
-from html.parser import HTMLParser
 
 import pytest
 
@@ -14,6 +13,7 @@ from regard.formats.directory import save
 from regard.models import create
 from regard.report.curves import CurveLine, Panel, inline, smooth, steps_between, svg, thin
 from regard.training.report import RunRecord, write_card, write_report
+from tests.html import Page
 
 NASTY = '<script>alert("1")</script> & `code` | pipe'
 RECIPE = """model = "gpt"
@@ -68,36 +68,9 @@ def make(directory, facts=FACTS, recipe=RECIPE, records=None):
     return directory
 
 
-class Page(HTMLParser):
-    """Tags in their places, and everything a page could fetch."""
-
-    VOID = {"meta", "br", "link", "img"}
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.fetched, self.text = [], [], [], []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.fetched += [v for k, v in attributes if k in ("src", "href")]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
 def test_the_report_says_what_the_run_was(tmp_path):
     page = Page(write_report(make(tmp_path)).read_text())
-    text = " ".join(" ".join(page.text).split())
+    text = page.text
     assert "gpt · causal" in text
     assert "Best validation: bits per byte 2 at step 150, after 307,200 tokens." in text
     for word in ("1,234,567", "409,600", "2 min 05 s", "1.5 GB", "40%", "steps = 200", "3,277"):
@@ -136,7 +109,7 @@ def test_what_is_missing_is_left_out(tmp_path, left):
         (tmp_path / "recipe.toml").write_text("= = =")
     page = Page(write_report(tmp_path).read_text())
     card = write_card(tmp_path).read_text()
-    text = " ".join(page.text)
+    text = page.text
     if left == "nothing":
         assert "Nothing was measured." in text and "svg" not in page.tags
         assert not (tmp_path / "curves.svg").exists() and "model-index" not in card
@@ -255,8 +228,8 @@ def test_one_point_and_a_flat_line_are_drawn():
 
 def test_places_follow_the_numbers():
     picture = tree.fromstring(inline(Panel("x", [CurveLine("x", [(0, 0.0), (10, 4.0)])])))
-    found = picture.findall(".//path[@class]")[-1].get("d")
-    assert found == "M64.0 216.0 L624.0 52.0"
+    path = picture.findall(".//path[@class]")[-1].get("d")
+    assert path == "M64.0 216.0 L624.0 52.0"
 
 
 @pytest.mark.parametrize(
@@ -269,10 +242,10 @@ def test_places_follow_the_numbers():
     ],
 )
 def test_ticks_are_round_and_cover(low, high, expected):
-    found = steps_between(low, high)
-    assert found[0] <= low and found[-1] >= high and 3 <= len(found) <= 7
+    ticks = steps_between(low, high)
+    assert ticks[0] <= low and ticks[-1] >= high and 3 <= len(ticks) <= 7
     if low < high:
-        assert found == pytest.approx(expected)
+        assert ticks == pytest.approx(expected)
 
 
 def test_smoothing_and_thinning_keep_what_matters():

@@ -15,19 +15,15 @@ from regard.attention.block import Block, CrossBlock
 from regard.core.errors import ConfigError
 from regard.methods.finetune.run import finetune
 from regard.models import FAMILIES
-from regard.training.loop import Loop
 from regard.training.recipe import Recipe, Robust
 from regard.training.robust import DropPath, deepen, passes
 from regard.training.robust import DropPathMask as Depth
 from regard.training.train_module import blocks
+from tests.refusals import refuses
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
-from tests.training.small import SHAPES, planned, recipe
+from tests.training.small import SHAPES, loop_of
 from tests.training.test_never_lost import bits
-
-
-def looped(family: str, where: Path, **changes: Any) -> Loop:
-    return planned(recipe(family, where, **changes)).loop
 
 
 def model(family: str = "gpt", layers: int = 4) -> Any:
@@ -39,23 +35,23 @@ def model(family: str = "gpt", layers: int = 4) -> Any:
     return build(config(**shape)).initialize()
 
 
-def still(made: Any) -> Any:
-    for part in made.modules():
+def still(module: Any) -> Any:
+    for part in module.modules():
         if hasattr(part, "rate"):
             part.rate = 0.0
         if isinstance(getattr(part, "dropout", None), float):
             part.dropout = 0.0
-    return made
+    return module
 
 
-def rates(made: Any) -> list[float]:
-    return [block.attention.dropout.path.rate for block in blocks(made)]
+def rates(module: Any) -> list[float]:
+    return [block.attention.dropout.path.rate for block in blocks(module)]
 
 
 def test_the_last_layer_is_left_out_most_often() -> None:
-    made = model()
-    deepen(made, 0.4)
-    assert rates(made) == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    deep = model()
+    deepen(deep, 0.4)
+    assert rates(deep) == pytest.approx([0.1, 0.2, 0.3, 0.4])
     both = model("t5", 2)
     deepen(both, 0.5)
     assert rates(both) == pytest.approx([0.25, 0.5, 0.25, 0.5])
@@ -80,14 +76,14 @@ def test_what_is_kept_makes_up_for_what_is_not() -> None:
 
 def test_a_layer_goes_as_a_whole_and_for_each_text_by_itself() -> None:
     """Pre-norm: where a layer is left out, its input comes out as it was."""
-    made = still(model(layers=2)).double()
-    deepen(made, 0.8)
+    deep = still(model(layers=2)).double()
+    deepen(deep, 0.8)
     seen: list[tuple[Tensor, Tensor]] = []
-    for block in blocks(made):
+    for block in blocks(deep):
         assert isinstance(block, Block)
-        block.register_forward_hook(lambda module, given, y: seen.append((given[0], y)))
+        block.register_forward_hook(lambda module, args, y: seen.append((args[0], y)))
     torch.manual_seed(0)
-    made(torch.randint(0, 40, (64, 5)))
+    deep(torch.randint(0, 40, (64, 5)))
     for (before, after), rate in zip(seen, (0.4, 0.8), strict=True):
         same = (before == after).all(2).all(1)
         assert float(same.double().mean()) == pytest.approx(rate, abs=0.15)
@@ -100,46 +96,46 @@ def test_a_model_that_has_learned_is_used_as_it_is(family: str) -> None:
     deepen(deep, 0.5)
     deep.eval()
     tokens = torch.randint(7, 30, (2, 8))
-    given = (tokens, tokens) if family == "t5" else (tokens,)
-    assert torch.equal(plain(*given), deep(*given))
+    inputs = (tokens, tokens) if family == "t5" else (tokens,)
+    assert torch.equal(plain(*inputs), deep(*inputs))
     assert list(plain.state_dict()) == list(deep.state_dict())
     deep.train()
     torch.manual_seed(1)
-    assert not torch.equal(plain.train()(*given), deep(*given))
+    assert not torch.equal(plain.train()(*inputs), deep(*inputs))
 
 
 def test_a_depth_of_0_changes_no_bit(where: Path) -> None:
-    plain, none = looped("bert", where), looped("bert", where, robust={"drop_path": 0.0})
+    plain, none = loop_of("bert", where), loop_of("bert", where, robust={"drop_path": 0.0})
     assert plain.step(4) == none.step(4)
     assert not any(isinstance(part, DropPath) for part in none.model.modules())
 
 
 def test_forgotten_activations_leave_out_the_same_layers(where: Path) -> None:
-    kept, forgotten = (
-        looped("bert", where, robust={"drop_path": 0.5}, engine={"checkpointing": again})
+    remembering, forgotten = (
+        loop_of("bert", where, robust={"drop_path": 0.5}, engine={"checkpointing": again})
         for again in (False, True)
     )
-    assert kept.step(4) == forgotten.step(4)
-    for one, two in zip(kept.model.parameters(), forgotten.model.parameters(), strict=True):
+    assert remembering.step(4) == forgotten.step(4)
+    for one, two in zip(remembering.model.parameters(), forgotten.model.parameters(), strict=True):
         assert torch.equal(one, two)
 
 
 def test_a_step_is_a_function_of_seed_and_step(where: Path) -> None:
-    one, two = (looped("gpt", where, robust={"drop_path": 0.5}) for _ in range(2))
+    one, two = (loop_of("gpt", where, robust={"drop_path": 0.5}) for _ in range(2))
     torch.manual_seed(99)
     assert one.step(4) == two.step(4)
-    assert one.step(4).loss != looped("gpt", where, seed=2, robust={"drop_path": 0.5}).step(4).loss
+    assert one.step(4).loss != loop_of("gpt", where, seed=2, robust={"drop_path": 0.5}).step(4).loss
 
 
 def test_an_lstm_has_no_layer_to_spare(where: Path) -> None:
-    with pytest.raises(ConfigError, match="LSTM has none that it could do without"):
-        looped("lstm", where, robust={"drop_path": 0.5})
+    with refuses(ConfigError, "robust.drop_path", "LSTM"):
+        loop_of("lstm", where, robust={"drop_path": 0.5})
 
 
 def test_gates_that_take_away(where: Path) -> None:
     extensions = {"gates": {"kind": "highway"}}
-    with pytest.raises(ConfigError, match="with highway gates it also takes away"):
-        looped("gpt", where, robust={"drop_path": 0.5}, extensions=extensions)
+    with refuses(ConfigError, "robust.drop_path", "highway"):
+        loop_of("gpt", where, robust={"drop_path": 0.5}, extensions=extensions)
 
 
 def test_the_work_of_a_step() -> None:
@@ -160,11 +156,11 @@ def test_a_task_is_learned_and_resumed(tmp_path: Path, stop: list[int]) -> None:
         "batch": {"size": 16},
         "budget": {"steps": 48},
     }
-    made = [tuning.recipe(model, file, **changes) for _ in range(2)]
-    whole = finetune(made[0], tmp_path / "whole", display="silent")
+    run_recipes = [tuning.recipe(model, file, **changes) for _ in range(2)]
+    whole = finetune(run_recipes[0], tmp_path / "whole", display="silent")
     assert whole["valid"]["accuracy"] >= 0.9
     stop += [48 + 20]
-    found = finetune(made[1], tmp_path / "parts", display="silent")
-    assert found["outcome"] == "interrupted"
+    facts = finetune(run_recipes[1], tmp_path / "parts", display="silent")
+    assert facts["outcome"] == "interrupted"
     finetune(Recipe(), tmp_path / "parts", resume=True, display="silent")
     assert bits(tmp_path / "whole") == bits(tmp_path / "parts")

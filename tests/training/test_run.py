@@ -19,19 +19,20 @@ from regard.training import run as runs
 from regard.training.checkpoint import Checkpoints
 from regard.training.parallel import ProcessGroup
 from regard.training.recipe import Recipe, make, read_resolved, replaced
+from tests.refusals import refuses
 from tests.training.small import data, recipe
 
 
-def train(made: Recipe, out: Path, **more: Any) -> dict[str, Any]:
-    return runs.train(made, out, display="silent", **more)
+def train(run_recipe: Recipe, out: Path, **more: Any) -> dict[str, Any]:
+    return runs.train(run_recipe, out, display="silent", **more)
 
 
 def test_the_run_is_a_model_directory(where: Path, tmp_path: Path) -> None:
     """And it holds the best weights, not the last."""
-    found = train(recipe("gpt", where, optimizer={"lr": 0.5}), tmp_path / "run")
+    facts = train(recipe("gpt", where, optimizer={"lr": 0.5}), tmp_path / "run")
     loaded = regard.load(tmp_path / "run")
     best = Checkpoints(tmp_path / "run" / "checkpoints").best()
-    assert best is not None and best.step == found["best"]["step"]
+    assert best is not None and best.step == facts["best"]["step"]
     for name, value in loaded.model.state_dict().items():
         assert torch.equal(value, best.tensors("weights")[name])
     assert loaded.tokenizer is not None and loaded.tokenizer.decode([8]) == "w8"
@@ -59,9 +60,9 @@ def test_stopping_early(where: Path, tmp_path: Path) -> None:
         "validation": {"every": 1, "patience": 2},
         "budget": {"steps": 50},
     }
-    found = train(recipe("gpt", where, **changes), tmp_path / "run")
-    assert found["outcome"].startswith("stopped early")
-    assert found["progress"]["step"] == found["best"]["step"] + 2 < 50
+    facts = train(recipe("gpt", where, **changes), tmp_path / "run")
+    assert facts["outcome"].startswith("stopped early")
+    assert facts["progress"]["step"] == facts["best"]["step"] + 2 < 50
 
 
 def test_the_mean_of_the_last_checkpoints(where: Path, tmp_path: Path) -> None:
@@ -71,18 +72,18 @@ def test_the_mean_of_the_last_checkpoints(where: Path, tmp_path: Path) -> None:
     assert [saved.step for saved in last] == [4, 5, 6]
     name = "blocks.0.feed_forward.layer.wide.weight"
     expected = torch.stack([s.tensors("weights")[name].double() for s in last]).mean(0)
-    found = regard.load(tmp_path / "run").model.state_dict()[name]
-    assert torch.equal(found, expected.float())
+    averaged = regard.load(tmp_path / "run").model.state_dict()[name]
+    assert torch.equal(averaged, expected.float())
 
 
 def test_minutes_become_steps(where: Path, tmp_path: Path) -> None:
-    made = recipe(
+    run_recipe = recipe(
         "gpt", where, budget={"steps": None, "minutes": 0.05}, validation={"every": 10**6}
     )
-    found = train(made, tmp_path / "run")
+    facts = train(run_recipe, tmp_path / "run")
     settled = read_resolved(tmp_path / "run" / "recipe.toml")
-    assert settled.budget.steps > 5 and found["progress"]["step"] <= settled.budget.steps
-    assert found["progress"]["seconds"] < 3 * 1.5
+    assert settled.budget.steps > 5 and facts["progress"]["step"] <= settled.budget.steps
+    assert facts["progress"]["seconds"] < 3 * 1.5
 
 
 def test_long_steps_are_estimated(where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,8 +92,10 @@ def test_long_steps_are_estimated(where: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(plans.Loop, "step", lambda self, number: steps.append(number))
     monkeypatch.setattr(plans, "gemm_peak", lambda dtype: 1e5)
     notes: list[str] = []
-    made = recipe("gpt", where, budget={"steps": None, "minutes": 600.0})
-    plan = plans.prepare(made, ProcessGroup(), torch.device("cpu"), notes.append, patience=1.0)
+    run_recipe = recipe("gpt", where, budget={"steps": None, "minutes": 600.0})
+    plan = plans.prepare(
+        run_recipe, ProcessGroup(), torch.device("cpu"), notes.append, patience=1.0
+    )
     plan.batches.close()
     step = plan.facts["step_flops"] / 1e5
     assert step > plans.LONG and not steps
@@ -105,8 +108,8 @@ def test_long_steps_are_estimated(where: Path, monkeypatch: pytest.MonkeyPatch) 
     [({"tokens": 4 * 32 * 7}, 7), ({"epochs": 2.0}, None), ({"steps": 9}, 9)],
 )
 def test_other_budgets(budget: dict[str, Any], steps: int | None, where: Path) -> None:
-    made = recipe("gpt", where, budget={"steps": None} | budget)
-    plan = plans.prepare(made, ProcessGroup(), torch.device("cpu"), lambda text: None)
+    run_recipe = recipe("gpt", where, budget={"steps": None} | budget)
+    plan = plans.prepare(run_recipe, ProcessGroup(), torch.device("cpu"), lambda text: None)
     plan.batches.close()
     assert plan.recipe.budget.steps == (steps or round(2 * len(plan.objective) / 4))
 
@@ -119,34 +122,34 @@ def test_compiling_is_tried_where_it_may_pay(
     notes: list[str] = []
     compiled: list[bool] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self: compiled.append(True))
-    made = recipe("gpt", where, engine={"compile": None}, budget={"steps": 10**9})
-    plan = plans.prepare(made, ProcessGroup(), torch.device("cpu"), notes.append)
+    run_recipe = recipe("gpt", where, engine={"compile": None}, budget={"steps": 10**9})
+    plan = plans.prepare(run_recipe, ProcessGroup(), torch.device("cpu"), notes.append)
     plan.batches.close()
     assert compiled and plan.recipe.engine.compile in ("yes", "no")
     assert (plan.recipe.engine.compile == "yes") == any("compiled:" in note for note in notes)
 
 
 def test_two_processes_cannot_write_one_run(where: Path, tmp_path: Path) -> None:
-    made = recipe("gpt", where, checkpoint={"every": 1})
-    train(made, tmp_path / "run")
-    with RunLock(tmp_path / "run"), pytest.raises(StorageError, match="is in use"):
+    run_recipe = recipe("gpt", where, checkpoint={"every": 1})
+    train(run_recipe, tmp_path / "run")
+    with RunLock(tmp_path / "run"), refuses(StorageError, tmp_path / "run"):
         train(Recipe(), tmp_path / "run", resume=True)
 
 
 def test_a_run_that_is_there_is_not_overwritten(where: Path, tmp_path: Path) -> None:
     train(recipe("gpt", where), tmp_path / "run")
     before = (tmp_path / "run" / "model.safetensors").read_bytes()
-    with pytest.raises(ConfigError, match="go on with --resume"):
+    with refuses(ConfigError, tmp_path / "run", "--resume"):
         train(recipe("gpt", where, seed=2), tmp_path / "run")
-    found = train(Recipe(), tmp_path / "run", resume=True)  # nothing is left to do
-    assert found["progress"]["step"] == 6
+    facts = train(Recipe(), tmp_path / "run", resume=True)  # nothing is left to do
+    assert facts["progress"]["step"] == 6
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
 
 
 def test_a_longer_budget_goes_on(where: Path, tmp_path: Path) -> None:
     train(recipe("gpt", where), tmp_path / "run")
-    found = train(make({"budget": {"steps": 9}}), tmp_path / "run", resume=True)
-    assert found["progress"]["step"] == 9
+    facts = train(make({"budget": {"steps": 9}}), tmp_path / "run", resume=True)
+    assert facts["progress"]["step"] == 9
 
 
 def test_a_model_of_another_tokenizer_is_refused(where: Path, tmp_path: Path) -> None:
@@ -154,25 +157,25 @@ def test_a_model_of_another_tokenizer_is_refused(where: Path, tmp_path: Path) ->
     other = data(tmp_path / "other")
     text = (other / "tokenizer.json").read_text().replace('"w9"', '"word9"')
     (other / "tokenizer.json").write_text(text)
-    made = replaced(recipe(str(tmp_path / "run"), other), shape={})
-    with pytest.raises(RegardError, match="another tokenizer"):
-        train(made, tmp_path / "more")
+    run_recipe = replaced(recipe(str(tmp_path / "run"), other), shape={})
+    with refuses(RegardError, other, tmp_path / "run"):
+        train(run_recipe, tmp_path / "more")
 
 
 def test_data_that_is_damaged_is_refused(tmp_path: Path) -> None:
     place = data(tmp_path / "data")
     tokens = place / "train-00000.tokens"
     tokens.write_bytes(tokens.read_bytes()[:-3])
-    with pytest.raises(RegardError, match=r"train-00000.tokens has .* bytes instead of"):
+    with refuses(RegardError, "train-00000.tokens", "bytes"):
         Corpus.open(place, "train")
 
 
 def test_half_precision_learns_too(where: Path, tmp_path: Path) -> None:
     """bf16: products in half, weights in full precision."""
-    found = train(recipe("bert", where, engine={"precision": "bf16"}), tmp_path / "run")
-    assert found["outcome"] == "done"
+    facts = train(recipe("bert", where, engine={"precision": "bf16"}), tmp_path / "run")
+    assert facts["outcome"] == "done"
     assert all(
         v.dtype == torch.float32 for v in load_file(tmp_path / "run/model.safetensors").values()
     )
-    with pytest.raises(ConfigError, match="wants CUDA"):
+    with refuses(ConfigError, "engine.precision", "fp16", "CUDA"):
         train(recipe("bert", where, engine={"precision": "fp16"}), tmp_path / "other")

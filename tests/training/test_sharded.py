@@ -16,6 +16,7 @@ from torch import Tensor
 
 from regard.core.errors import FormatError
 from regard.training.checkpoint import Checkpoints
+from tests.refusals import refuses
 from tests.training import sharded_worker
 from tests.training.sharded_worker import OPTIMIZERS, build, everything, learn
 from tests.training.small import data
@@ -127,12 +128,12 @@ def test_another_model_is_refused(runs: Path) -> None:
     assert saved is not None
     files = {name: saved.tensors(name) for name in ("weights", "optimizer")}
     run.loop.model.float()
-    with pytest.raises(FormatError, match=r"float64 .* expected is torch\.float32"):
+    with refuses(FormatError, "torch.float64", "torch.float32"):
         run.loop.restore(files, saved.facts["progress"])
     run.loop.model.double()
     lost = files["weights"].pop("tokens.weight")
-    with pytest.raises(FormatError, match=r"tokens\.weight is in the model alone"):
+    with refuses(FormatError, "tokens.weight"):
         run.loop.restore(files, saved.facts["progress"])
     files["weights"] |= {"tokens.weight": lost, "another": lost}
-    with pytest.raises(FormatError, match="another is in the checkpoint alone"):
+    with refuses(FormatError, "another"):
         run.loop.restore(files, saved.facts["progress"])

@@ -29,16 +29,16 @@ def gradients(recipe: Path, out: Path) -> None:
     """Those of the first step, after they have been added over all processes."""
     device = torch.device("cpu")
     group = join(device)
-    made = recipes.make(recipes.read(recipe))
-    plan = prepare(made, group, device, print, data=data_for(made))
+    run_recipe = recipes.make(recipes.read(recipe))
+    plan = prepare(run_recipe, group, device, print, data=data_for(run_recipe))
     plan.loop.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
-    taken = plan.loop.step(1)
+    step = plan.loop.step(1)
     plan.batches.close()
-    found = {
+    slopes = {
         name: whole(p.grad) for name, p in plan.loop.model.named_parameters() if p.grad is not None
     }
     if group.first:
-        save_file(found | {"loss": torch.tensor(taken.loss, dtype=torch.float64)}, out)
+        save_file(slopes | {"loss": torch.tensor(step.loss, dtype=torch.float64)}, out)
 
 
 def main() -> None:

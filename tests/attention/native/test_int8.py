@@ -69,10 +69,10 @@ def test_torch_is_within_the_bound(kind: str, inputs: int, outputs: int, plain: 
 
 def both(kind: str, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
     matrix = SmallMatrix(weight, kind)
-    found = matrix(x, bias)
+    first = matrix(x, bias)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "kernel", lambda name: None)
-        return found, matrix(x, bias)
+        return first, matrix(x, bias)
 
 
 # What 16 bits round away; what float sums do; what bfloat16 rounds results to.
@@ -182,7 +182,7 @@ def test_rows_of_another_length_are_refused(kind: str) -> None:
 @pytest.mark.skipif(module.ARENA is None, reason="this system has no large pages")
 def test_a_system_without_large_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     class Plain(mmap.mmap):
-        def madvise(self, *given: int) -> None:
+        def madvise(self, *args: int) -> None:
             raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr("regard.attention.native.int8.mmap.mmap", Plain)

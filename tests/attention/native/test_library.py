@@ -60,11 +60,11 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
 def test_it_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = shutil.which("g++")
-    assert found is not None
-    path = build(found)
+    compiler = shutil.which("g++")
+    assert compiler is not None
+    path = build(compiler)
     when = path.stat().st_mtime_ns
-    assert build(found) == path and path.stat().st_mtime_ns == when
+    assert build(compiler) == path and path.stat().st_mtime_ns == when
     assert [p.name for p in path.parent.iterdir()] == [path.name]
     monkeypatch.setattr(module, "processor", lambda: b"another")
-    assert module.build(found) != path
+    assert module.build(compiler) != path

@@ -58,15 +58,15 @@ def test_weights(
     seen[0, 0, 0] = False
     mask = additive(seen, dtype) if masked else None
     keep = coins(*size, seed=seed + 2).to(torch.uint8) if drops else None
-    weights, kept = passes.weigh(scores.clone(), bias, mask, keep)
+    weights, dropped = passes.weigh(scores.clone(), bias, mask, keep)
     expected = in_torch(lambda: passes.weigh(scores.double(), bias, mask, keep))
     close(weights, expected[0], CLOSE[dtype])
-    close(kept, expected[1], CLOSE[dtype])
+    close(dropped, expected[1], CLOSE[dtype])
     if masked:
         assert not weights[0, :, 0].any()
         assert not weights[~seen.expand(size)].any()
     if keep is not None:
-        assert torch.equal(kept, weights * keep)
+        assert torch.equal(dropped, weights * keep)
 
 
 @few
@@ -77,10 +77,10 @@ def test_gradient_of_weights(
     weights = torch.softmax(numbers(*size, seed=seed), -1).to(dtype)
     grad = numbers(*size, seed=seed + 1, spread=1.0).to(dtype)
     keep = coins(*size, seed=seed + 2).to(torch.uint8) if drops else None
-    found, kept = passes.weigh_back(grad.clone(), weights, keep)
+    slope, dropped = passes.weigh_back(grad.clone(), weights, keep)
     expected = in_torch(lambda: passes.weigh_back(grad.double(), weights.double(), keep))
-    close(found, expected[0], 4 * CLOSE[dtype])
-    assert torch.equal(kept.double(), expected[1])
+    close(slope, expected[0], 4 * CLOSE[dtype])
+    assert torch.equal(dropped.double(), expected[1])
 
 
 @pytest.mark.parametrize("score", [-1e30, -200.0, -87.5, -80.0, 0.0, 88.0, 1e30])
@@ -107,11 +107,11 @@ def test_attention_equals_double_precision_under_the_same_mask(rate: float, lear
     bias = numbers(1, 3, 7, 19, seed=5) if learned else None
     results = []
     for dtype in (torch.float32, torch.float64):
-        given = [x.to(dtype).requires_grad_() for x in inputs]
+        rounded = [x.to(dtype).requires_grad_() for x in inputs]
         extra = None if bias is None else bias.to(dtype).requires_grad_()
         torch.manual_seed(0)
-        y = ExplicitAttention.apply(*given, additive(seen, dtype), extra, 0.4, rate)
-        wanted = given if extra is None else [*given, extra]
+        y = ExplicitAttention.apply(*rounded, additive(seen, dtype), extra, 0.4, rate)
+        wanted = rounded if extra is None else [*rounded, extra]
         results.append([y, *torch.autograd.grad(y.square().sum(), wanted)])
     for ours, expected in zip(*results, strict=True):
         close(ours, expected, 1e-4)
@@ -142,13 +142,13 @@ def test_dropout_can_be_differentiated_twice() -> None:
 
 def splitmix(seed: int, count: int) -> list[int]:
     """The bytes of splitmix64, from its definition."""
-    whole, found = 2**64 - 1, b""
+    whole, stream = 2**64 - 1, b""
     for n in range(1, -(-count // 8) + 1):
         x = (seed + n * 0x9E3779B97F4A7C15) & whole
         x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & whole
         x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & whole
-        found += (x ^ (x >> 31)).to_bytes(8, "little")
-    return list(found[:count])
+        stream += (x ^ (x >> 31)).to_bytes(8, "little")
+    return list(stream[:count])
 
 
 @pytest.mark.parametrize("limit", [1, 77, 128, 255])
@@ -162,15 +162,15 @@ def test_bytes_are_those_of_the_definition(limit: int, count: int) -> None:
 
 
 def test_threads_change_nothing() -> None:
-    before, found = torch.get_num_threads(), []
+    before, results = torch.get_num_threads(), []
     scores, bias = numbers(2, 2, 33, 65, seed=1), numbers(1, 2, 33, 65, seed=2)
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         torch.manual_seed(0)
         keep = passes.draw_keep(scores.shape, 30)
-        weights, kept = passes.weigh(scores.clone(), bias, None, keep)
+        weights, dropped = passes.weigh(scores.clone(), bias, None, keep)
         back, _ = passes.weigh_back(scores.clone(), weights, keep)
-        found.append((keep, weights, kept, back, passes.drop(scores, keep, 1.1)))
+        results.append((keep, weights, dropped, back, passes.drop(scores, keep, 1.1)))
     torch.set_num_threads(before)
-    for first, *others in zip(*found, strict=True):
+    for first, *others in zip(*results, strict=True):
         assert all(torch.equal(first, other) for other in others)

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-from html.parser import HTMLParser
 
 import pytest
 
@@ -14,40 +13,9 @@ from regard.lab.claims.engine.chart import drawn, numbers
 from regard.lab.claims.engine.claim import Axis, Bilingual, Chart
 from regard.lab.claims.engine.page import gallery, page
 from regard.lab.claims.engine.run import judged, run
+from tests.html import Page
 
 NASTY = '</script><script>alert("1")</script> & "'
-EMPTY = {"meta", "link", "input", "br"}
-
-
-class Checked(HTMLParser):
-    """Tags that close what they open, ids that come once, nothing from elsewhere."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.ids, self.hrefs, self.scripts, self.text = [], [], [], [], ""
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        values = dict(attributes)
-        if "id" in values:
-            self.ids.append(values["id"])
-        self.hrefs += [values[k] for k in ("href", "src") if k in values]
-        if tag == "script":
-            self.scripts.append(values)
-        if tag not in EMPTY:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        if "id" in dict(attributes):
-            self.ids.append(dict(attributes)["id"])
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +26,9 @@ def scaling(tmp_path_factory):
 
 def test_a_page_shows_what_was_recorded(scaling):
     study, facts = scaling
-    seen = Checked(page(study, facts))
+    seen = Page(page(study, facts))
     assert len(seen.ids) == len(set(seen.ids))
-    assert seen.hrefs == ["../gallery.html"]
+    assert seen.fetched == ["../gallery.html"]
     for cell in facts["cells"]:
         assert all(f"{value:.6g}" in seen.text for value in cell["figures"].values())
     assert study.statement.en in seen.text and study.statement.zh in seen.text
@@ -105,7 +73,7 @@ def test_what_others_wrote_is_only_text(scaling):
     facts = facts | {"because": NASTY, "printed": {NASTY: NASTY}}
     for text in (page(nasty, facts), page(nasty, facts | {"name": NASTY})):
         assert "alert" not in "".join(re.findall(r"<script>(.*?)</script>", text, re.S))
-        assert len(Checked(text).scripts) == 2
+        assert Page(text).tags.count("script") == 2
 
 
 def test_lines_along_the_axis_and_bars_without(scaling):
@@ -131,16 +99,16 @@ def test_the_gallery_counts_links_and_waits(scaling):
     other = facts | {"verdict": "not reproduced", "name": "shift"}
     all_of_them = dict.fromkeys(names())
     text = gallery(all_of_them | {"scaling": facts, "heads": other | {"name": "heads"}})
-    seen = Checked(text)
+    seen = Page(text)
     assert len(seen.ids) == len(set(seen.ids))
-    assert seen.hrefs == ["heads/claim.html", "scaling/claim.html"]
+    assert seen.fetched == ["heads/claim.html", "scaling/claim.html"]
     assert text.count('class="badge yes"') == 2 and text.count('class="badge no"') == 2
     assert f"regard claims run {names()[0]}" in seen.text
     assert "regard claims run scaling" not in seen.text
 
 
 def test_an_empty_gallery_is_a_page_too():
-    assert "尚未运行" in Checked(gallery(dict.fromkeys(names()))).text
+    assert "尚未运行" in Page(gallery(dict.fromkeys(names()))).text
 
 
 # -- the commands

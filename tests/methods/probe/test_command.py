@@ -275,8 +275,6 @@ def test_nothing_stands_beside_resume(place: Path, run: Any, option: list[str]) 
         run(place / "bert", "--resume", *option)
 
 
-def test_help_has_examples_and_layers_are_numbers(run: Any) -> None:
-    shown, _ = run("--help")
-    assert "regard probe my-bert" in shown and "auto:NAME" in shown
+def test_nothing_to_resume() -> None:
     with refuses(ConfigError, "nowhere/plan.json"):
         experiment.resume(Path("nowhere"))

@@ -45,11 +45,6 @@ KNOWN = [
 FIRST = "blocks.0.attention.layer"
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("prune"))
-
-
 def specimen(name: str) -> Any:
     return next(s for s in ATTENTIVE if s.name == name)
 

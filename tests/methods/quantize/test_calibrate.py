@@ -21,11 +21,6 @@ from tests.tasks import tuning
 from tests.tasks.world import World
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
-
-
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     file = tmp_path / "typical.txt"

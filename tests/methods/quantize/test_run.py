@@ -27,11 +27,6 @@ QUICK = Plan(repeats=1)
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
-
-
-@pytest.fixture(scope="module")
 def reviewer(world: World) -> str:
     return world.run("reviewer")
 

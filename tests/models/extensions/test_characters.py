@@ -101,8 +101,8 @@ def test_shut_gates_are_the_plain_model(network: str) -> None:
     with torch.no_grad():
         owner_of(model).tokens.spelling.gate.weight.zero_()
         owner_of(model).tokens.spelling.gate.bias.fill_(-60.0)
-    given = collate([specimen.text(5, 0)]).inputs
-    close(model(**given), plain(**given), 1e-12)
+    inputs = collate([specimen.text(5, 0)]).inputs
+    close(model(**inputs), plain(**inputs), 1e-12)
 
 
 def test_the_output_stays_tied_to_the_words() -> None:
@@ -155,8 +155,8 @@ def test_words_of_one_root_are_alike(tmp_path: Path) -> None:
 
 def test_a_recipe_with_characters_learns(tmp_path: Path) -> None:
     where = small.data(tmp_path / "data")
-    given = {"characters": {"network": "conv", "alphabet": 20, "size": 4}}
-    recipe = small.recipe("gpt", where, extensions=given, budget={"steps": 4})
+    extensions = {"characters": {"network": "conv", "alphabet": 20, "size": 4}}
+    recipe = small.recipe("gpt", where, extensions=extensions, budget={"steps": 4})
     train(recipe, tmp_path / "run", display="silent")
     spelling = regard.load(tmp_path / "run").model.tokens.spelling
     assert spelling.table[12].count_nonzero() == 3, "w12"

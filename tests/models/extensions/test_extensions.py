@@ -22,9 +22,9 @@ def gpt():
 
 def test_every_extension_says_what_it_is():
     for name in EXTENSIONS:
-        found = extension(name)
-        assert found.name == name
-        assert json.loads(json.dumps(found.of({}).table())) is not None
+        kind = extension(name)
+        assert kind.name == name
+        assert json.loads(json.dumps(kind.of({}).table())) is not None
 
 
 def test_a_plain_model_has_none_and_is_written_as_ever(tmp_path):

@@ -40,15 +40,15 @@ def gated(specimen: Specimen, dtype: torch.dtype = torch.float64, **options: Any
 @each
 def test_open_gates_are_the_plain_model(specimen: Specimen) -> None:
     model = specimen.fresh(torch.float64)
-    given = collate([specimen.text(5, 0), specimen.text(3, 1)])
+    batch = collate([specimen.text(5, 0), specimen.text(3, 1)])
     with_gates = extend(deepcopy(model), "gates", {"open": 40.0})
     for one, other in zip(
-        given.of(with_gates(**given.inputs)), given.of(model(**given.inputs)), strict=True
+        batch.of(with_gates(**batch.inputs)), batch.of(model(**batch.inputs)), strict=True
     ):
         close(one, other, 1e-12)
     usual = extend(deepcopy(model), "gates")
     assert usual.parameter_count() > model.parameter_count()
-    assert not torch.equal(usual(**given.inputs), model(**given.inputs))
+    assert not torch.equal(usual(**batch.inputs), model(**batch.inputs))
 
 
 @kinds

@@ -62,8 +62,8 @@ def learned(model: Any, seed: int = 5) -> Any:
     return model
 
 
-def knowing(tokens: Tensor, *given: Rule) -> Knowledge:
-    return Knowledge(guide=RuleGuide(GuideInputs(tokens), given or rules(RULES)))
+def knowing(tokens: Tensor, *chosen: Rule) -> Knowledge:
+    return Knowledge(guide=RuleGuide(GuideInputs(tokens), chosen or rules(RULES)))
 
 
 # -- the start
@@ -156,8 +156,8 @@ def test_the_formula(side: int, gated: bool) -> None:
         pattern = Window(side, side, 70, q.dtype, q.device, None, far)
     guide = RuleGuide(GuideInputs(tokens), rules(RULES))
     view = GuidedView(pattern, features=guide.features(pattern, q.dtype))
-    asked, keys, bias = score(q, k, view, size**-0.5)
-    found = pattern.attend(asked, keys, v, AttentionArgs(bias, size**-0.5))
+    queries, keys, bias = score(q, k, view, size**-0.5)
+    output = pattern.attend(queries, keys, v, AttentionArgs(bias, size**-0.5))
 
     at = torch.arange(70)
     same = (tokens[:, :, None] == tokens[:, None, :]) & (at[:, None] != at)
@@ -170,7 +170,7 @@ def test_the_formula(side: int, gated: bool) -> None:
         added = added * (q * facts["gate.weight"][:, None]).sum(-1, keepdim=True).sigmoid()
     seen = pattern.dense(2, 70, 70, q.device)[:, None]
     scores = (q @ k.mT * size**-0.5 + added).masked_fill(~seen, -torch.inf)
-    close(found.detach(), (scores.softmax(-1) @ v).detach(), 1e-6)
+    close(output.detach(), (scores.softmax(-1) @ v).detach(), 1e-6)
 
 
 @each
@@ -181,9 +181,9 @@ def test_padding_never_matters(specimen: Specimen) -> None:
     alone = [read(specimen, model, tokens, knowing(tokens)) for tokens in texts]
     for left in (False, True):
         tokens, attention_mask = batch(flats, left)
-        found = read(specimen, model, tokens, knowing(tokens), attention_mask)
+        rows = read(specimen, model, tokens, knowing(tokens), attention_mask)
         for i, expected in enumerate(alone):
-            close(found[i][attention_mask[i]], expected[0], 5e-5, f"{specimen}, left {left}")
+            close(rows[i][attention_mask[i]], expected[0], 5e-5, f"{specimen}, left {left}")
 
 
 @each
@@ -200,8 +200,8 @@ def test_looking_shows_the_guided_weights(specimen: Specimen) -> None:
 
 def values(name: str, tokens: GuideInputs) -> list[list[int]]:
     at = torch.arange(tokens.ids.size(1))
-    found = rule(name)(tokens, torch.zeros(1, 1).long(), at[:, None], at[None])
-    return found.int().expand(len(at), len(at)).tolist()
+    table = rule(name)(tokens, torch.zeros(1, 1).long(), at[:, None], at[None])
+    return table.int().expand(len(at), len(at)).tolist()
 
 
 def test_rules_by_name() -> None:
@@ -251,8 +251,8 @@ def test_a_prior_is_a_table_of_chances() -> None:
     table[0, 0, 1] = 0.0
     table /= table.sum(-1, keepdim=True)
     guide = RuleGuide(GuideInputs(torch.zeros(2, 5).long()), (prior(table),))
-    found = guide.features(Full(), table.dtype)
-    close(found[:, 0].softmax(-1), table, 1e-8)
+    features = guide.features(Full(), table.dtype)
+    close(features[:, 0].softmax(-1), table, 1e-8)
     with refuses(InputError, "sum is 1"):
         prior(2 * table)
 

@@ -84,8 +84,8 @@ def test_piece_by_piece(specimen: Specimen) -> None:
 def test_it_goes_on_with_texts(specimen: Specimen) -> None:
     """With a memory as without one."""
     model, prompts = small(specimen), [[3, 4, 5], [6]]
-    found = generate(LoadedModel(model), prompts, max_new_tokens=4, eos_ids=[], banned=[])
-    for prompt, (best,) in zip(prompts, found, strict=True):
+    results = generate(LoadedModel(model), prompts, max_new_tokens=4, eos_ids=[], banned=[])
+    for prompt, (best,) in zip(prompts, results, strict=True):
         assert best.logprobs == pytest.approx(score(model, prompt, best.ids), abs=0.05)
 
 
@@ -146,8 +146,8 @@ def test_what_is_excluded_is_untouched() -> None:
     plain, model = gpt(), gpt()
     extend(model, "int8", {"exclude": ["blocks.0.*", "*.narrow"]})
     state, before = model.state_dict(), plain.state_dict()
-    kept = [name for name in before if name.startswith("blocks.0.") or ".narrow." in name]
-    assert kept and all(torch.equal(state[name], before[name]) for name in kept)
+    untouched = [name for name in before if name.startswith("blocks.0.") or ".narrow." in name]
+    assert untouched and all(torch.equal(state[name], before[name]) for name in untouched)
     assert isinstance(model.blocks[1].feed_forward.layer.wide, SmallLinear)
     assert isinstance(model.blocks[1].attention.layer.project.matrix, SmallMatrix)
 
@@ -209,7 +209,7 @@ def test_a_step_is_the_ordinary_way(kind: str, batch: int, activation: str) -> N
     for attention_mask in (None, padded):
         steps = stepped(model, tokens, attention_mask)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SmallBlock, "can_step", lambda *given: False)
+            patch.setattr(SmallBlock, "can_step", lambda *args: False)
             ordinary = stepped(model, tokens, attention_mask)
         near = 0.02 if kind == "dynamic" else 1e-3  # a byte may be rounded the other way
         assert (steps - ordinary).abs().max() <= near * ordinary.abs().max()
@@ -223,23 +223,23 @@ def test_a_step_under_autocast_reads_its_mask_right() -> None:
     attention_mask[1:3, :2] = False
     exact = stepped(model, tokens, attention_mask)
     with torch.autocast("cpu", torch.bfloat16):
-        found = stepped(model, tokens, attention_mask)
-    assert (found - exact).abs().max() <= 0.1 * exact.abs().max()
+        logits = stepped(model, tokens, attention_mask)
+    assert (logits - exact).abs().max() <= 0.1 * exact.abs().max()
 
 
 @pytest.mark.skipif(kernel("step_int8") is None, reason="there is no native code here")
 def test_a_step_is_taken_only_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
+    steps = []
     step = SmallBlock.step
-    monkeypatch.setattr(SmallBlock, "step", lambda *given: taken.append(1) or step(*given))
+    monkeypatch.setattr(SmallBlock, "step", lambda *args: steps.append(1) or step(*args))
     model, tokens = extend(gpt(), "int8").eval(), torch.arange(8)[None]
     stepped(model, tokens)
-    assert len(taken) == 2 * 5  # layers, tokens
+    assert len(steps) == 2 * 5  # layers, tokens
     for part in model.modules():
         if isinstance(part, Attention):
-            part.kernel = lambda pattern, *given: pattern.attend(*given)
+            part.kernel = lambda pattern, *args: pattern.attend(*args)
     stepped(model, tokens)
-    assert len(taken) == 10
+    assert len(steps) == 10
 
 
 def test_a_step_has_its_own_addresses() -> None:
@@ -272,20 +272,20 @@ def test_threads_that_come_first_at_once_make_it_ready_once(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not a copy of the matrix for each; and the addresses are of what the matrix holds."""
-    made, both = SmallMatrix(torch.randn(8, 16), "weight"), threading.Barrier(2)
+    matrix, both = SmallMatrix(torch.randn(8, 16), "weight"), threading.Barrier(2)
     plain, calls = getattr(small_numbers, part), []
 
-    def slowly(*given: Any) -> Any:
-        calls.append(given)
+    def slowly(*args: Any) -> Any:
+        calls.append(args)
         with suppress(threading.BrokenBarrierError):  # where only one comes, it waits in vain
             both.wait(timeout=1)
-        return plain(*given)
+        return plain(*args)
 
     monkeypatch.setattr(small_numbers, part, slowly)
     with ThreadPoolExecutor(2) as threads:
-        first, second = threads.map(lambda _: made.made_ready(None, 0, 8), range(2))
-    assert len(calls) == 1 and first is second is made.ready[0, 8]
-    assert first.addresses[0] == made.weight.data_ptr()
+        first, second = threads.map(lambda _: matrix.made_ready(None, 0, 8), range(2))
+    assert len(calls) == 1 and first is second is matrix.ready[0, 8]
+    assert first.addresses[0] == matrix.weight.data_ptr()
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])

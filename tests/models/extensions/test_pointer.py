@@ -45,7 +45,7 @@ def pointing(specimen: Specimen, dtype: torch.dtype = torch.float64, window: int
 
 def naively(model: Any, plain: Any, batch: Any, main: str) -> list[Tensor]:
     """p of every row of every text, position by position, from the paper's formulas."""
-    made, hidden = [], batch.of(plain(**batch.inputs))
+    texts, hidden = [], batch.of(plain(**batch.inputs))
     pointer = model.output.pointer
     for row, span, h in zip(batch.inputs[main], batch.spans, hidden, strict=True):
         words, rows = row[span], []
@@ -58,8 +58,8 @@ def naively(model: Any, plain: Any, batch: Any, main: str) -> list[Tensor]:
             for weight, i in zip(a, seen, strict=False):
                 p = p + weight * torch.nn.functional.one_hot(words[i], VOCABULARY)
             rows.append(p)
-        made.append(torch.stack(rows))
-    return made
+        texts.append(torch.stack(rows))
+    return texts
 
 
 @each
@@ -145,9 +145,9 @@ def test_cached_is_uncached(specimen: Specimen) -> None:
 @each
 def test_a_state_that_is_reordered(specimen: Specimen) -> None:
     model = pointing(specimen).requires_grad_(False)
-    given = collate([specimen.text(8, 0), specimen.text(8, 7)], extra=0)
-    length = min(text.stop - text.start for text in given.spans)
-    inputs = {k: v[:, :length] if k == specimen.main else v for k, v in given.inputs.items()}
+    batch = collate([specimen.text(8, 0), specimen.text(8, 7)], extra=0)
+    length = min(text.stop - text.start for text in batch.spans)
+    inputs = {k: v[:, :length] if k == specimen.main else v for k, v in batch.inputs.items()}
     inputs.pop(MARKS[specimen.main])
     whole = model(**inputs)
     turned = torch.tensor([1, 0])
@@ -166,9 +166,11 @@ def test_generation(specimen: Specimen, options: dict[str, Any]) -> None:
     """Whatever a decoder does with its state, what it says has the probability of one pass."""
     model = pointing(specimen).requires_grad_(False)
     prompts = [specimen.text(n, n)["input_ids"].tolist()[:9] for n in (4, 2)]
-    made = generate(LoadedModel(model), prompts, max_new_tokens=6, eos_ids=[], banned=[], **options)
-    for prompt, found in zip(prompts, made, strict=True):
-        for one in found:
+    results = generate(
+        LoadedModel(model), prompts, max_new_tokens=6, eos_ids=[], banned=[], **options
+    )
+    for prompt, beams in zip(prompts, results, strict=True):
+        for one in beams:
             if not options:
                 assert one.ids == naive(model, prompt, 6)
             if specimen.pair:
@@ -193,10 +195,10 @@ def test_saved_and_loaded_is_the_same(specimen: Specimen, tmp_path: Path) -> Non
 def test_the_band(length: int, window: int) -> None:
     torch.manual_seed(1)
     q, keys = torch.randn(2, length, 5), torch.randn(2, window - 1 + length, 5)
-    found = band(q, keys, window)
-    assert found.shape == (2, length, window)
+    scores = band(q, keys, window)
+    assert scores.shape == (2, length, window)
     for t in range(length):
-        close(found[:, t], torch.einsum("bd,bkd->bk", q[:, t], keys[:, t : t + window]), 1e-5)
+        close(scores[:, t], torch.einsum("bd,bkd->bk", q[:, t], keys[:, t : t + window]), 1e-5)
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,10 +262,10 @@ def test_a_recipe_with_a_pointer_goes_on_as_if_never_stopped(
     halves = tmp_path / "halves"
     assert train(deepcopy(recipe), halves, display="silent")["outcome"] == "interrupted"
     train(deepcopy(recipe), halves, resume=True, display="silent")
-    found = [regard.load(tmp_path / name).model.state_dict() for name in ("whole", "halves")]
-    assert "output.pointer.sentinel" in found[0]
-    for name, value in found[0].items():
-        assert torch.equal(value, found[1][name]), name
+    states = [regard.load(tmp_path / name).model.state_dict() for name in ("whole", "halves")]
+    assert "output.pointer.sentinel" in states[0]
+    for name, value in states[0].items():
+        assert torch.equal(value, states[1][name]), name
 
 
 def test_refusals() -> None:

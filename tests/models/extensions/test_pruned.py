@@ -46,9 +46,9 @@ def drawn(model: Any, seed: int = 0) -> tuple[dict[str, list[int]], dict[str, li
     dice = keyed(seed, "pruned")
     heads = {}
     for number, (name, parts) in enumerate(sites(model).items()):
-        held, project = remaining(parts[0]), parts[0].project
+        remaining_heads, project = remaining(parts[0]), parts[0].project
         each = project.heads // project.kv_heads
-        groups = [held[i : i + each] for i in range(0, len(held), each)]
+        groups = [remaining_heads[i : i + each] for i in range(0, len(remaining_heads), each)]
         count = int(dice.integers(1, len(groups))) if len(groups) > 1 and number != 1 else 0
         if count:
             chosen = dice.choice(len(groups), count, replace=False)
@@ -72,7 +72,10 @@ def without(
 def masked(model: Any, heads: dict[str, list[int]], units: dict[str, list[int]]) -> Any:
     every = {name: remaining(parts[0]) for name, parts in sites(model).items()}
     sizes = {n: list(range(part.wide.out_features)) for n, part in networks_of(model).items()}
-    gone = {name: [u for u in sizes[name] if u not in kept] for name, kept in units.items()}
+    gone = {
+        name: [u for u in sizes[name] if u not in remaining_units]
+        for name, remaining_units in units.items()
+    }
     return gated(model, partial(without, heads, every), partial(without, gone, sizes))
 
 
@@ -89,14 +92,14 @@ def same(one: Any, other: Any) -> None:
 def test_pruned_is_masked(specimen: Specimen) -> None:
     model = specimen.fresh(torch.float64)
     heads, units = drawn(model)
-    given = batch(specimen)
+    texts = batch(specimen)
     with masked(model, heads, units):
-        expected = [*given.of(model(**given.inputs)), specimen.loss(model, given)]
-    whole = specimen.loss(model, given)
+        expected = [*texts.of(model(**texts.inputs)), specimen.loss(model, texts)]
+    whole = specimen.loss(model, texts)
     before = model.parameter_count()
     remove(model, heads, units)
-    found = [*given.of(model(**given.inputs)), specimen.loss(model, given)]
-    for one, other in zip(found, expected, strict=True):
+    outputs = [*texts.of(model(**texts.inputs)), specimen.loss(model, texts)]
+    for one, other in zip(outputs, expected, strict=True):
         close(one, other, 1e-10)
     assert model.parameter_count() < 0.95 * before
     assert not torch.isclose(whole, expected[-1], rtol=1e-6), "what was pruned did something"
@@ -107,11 +110,11 @@ def test_gradients_are_those_of_the_masked_model(specimen: Specimen) -> None:
     """Also of what layers share, of which a pruned layer picks its heads."""
     model = specimen.fresh(torch.float64)
     heads, _ = drawn(model)
-    smaller, given = deepcopy(model), batch(specimen)
+    smaller, texts = deepcopy(model), batch(specimen)
     remove(smaller, heads, {})
     with masked(model, heads, {}):
-        specimen.loss(model, given).backward()
-    specimen.loss(smaller, given).backward()
+        specimen.loss(model, texts).backward()
+    specimen.loss(smaller, texts).backward()
     slopes = {name.replace("score.score.", "score."): p for name, p in smaller.named_parameters()}
     whole = [n for n, p in model.named_parameters() if slopes[n].shape == p.shape]
     assert len(whole) > 4
@@ -135,8 +138,8 @@ def test_generation_is_that_of_one_pass(specimen: Specimen) -> None:
     model = specimen.fresh(torch.float64).requires_grad_(False)
     remove(model, *drawn(model, 3))
     prompt = specimen.text(4, 5)["input_ids"].tolist()
-    made = generate(LoadedModel(model), [prompt], max_new_tokens=6, eos_ids=[], banned=[])[0][0]
-    assert made.ids == naive(model, prompt, 6)
+    best = generate(LoadedModel(model), [prompt], max_new_tokens=6, eos_ids=[], banned=[])[0][0]
+    assert best.ids == naive(model, prompt, 6)
 
 
 @each
@@ -153,14 +156,14 @@ def test_pruning_twice_is_pruning_once(specimen: Specimen, tmp_path: Path) -> No
     rest = {n: [h for h in range(4) if h not in gone][:1] for n, gone in heads.items()}
     rest = {n: gone for n, gone in rest.items() if len(heads[n]) < 3}
     assert rest, "some layer is pruned again"
-    once, given = deepcopy(model), batch(specimen)
+    once, texts = deepcopy(model), batch(specimen)
     remove(once, {n: [*heads[n], *rest.get(n, [])] for n in heads}, units)
     remove(model, heads, {})
     model = regard.load(save(model, tmp_path), dtype=torch.float64).model
     remove(model, rest, units)
     assert model.extensions == once.extensions
     same(model, once)
-    assert torch.equal(deepcopy(model)(**given.inputs), deepcopy(once)(**given.inputs))
+    assert torch.equal(deepcopy(model)(**texts.inputs), deepcopy(once)(**texts.inputs))
 
 
 def test_what_layers_share_stays_shared_and_whole() -> None:
@@ -188,9 +191,9 @@ def test_parts_come_together_and_become_small(names: list[str], tmp_path: Path) 
     assert list(again.extensions) == [*names, "int8"]
     tokens = torch.randint(len(words), (2, 30))
     with torch.no_grad():
-        said = [one.logits(one(tokens)).log_softmax(-1) for one in (model, small, again)]
-    assert torch.equal(said[1], said[2])
-    assert 0 < float((said[0] - said[1]).abs().max()) < 0.1
+        log_probs = [one.logits(one(tokens)).log_softmax(-1) for one in (model, small, again)]
+    assert torch.equal(log_probs[1], log_probs[2])
+    assert 0 < float((log_probs[0] - log_probs[1]).abs().max()) < 0.1
 
 
 def test_refusals() -> None:
@@ -212,9 +215,9 @@ def test_a_shared_score_stays_whole_while_a_part_of_it_is_used(
     remove(xl, {"blocks.0.attention.layer": [0, 3]}, {})
     shared, forward, seen = xl.blocks[1].attention.layer.score, Relative.forward, []
 
-    def spied(self: Relative, *given: Any) -> Any:
+    def spied(self: Relative, *args: Any) -> Any:
         seen.append((shared.u.size(0), xl.blocks[0].attention.layer.score.score.u.size(0)))
-        return forward(self, *given)
+        return forward(self, *args)
 
     monkeypatch.setattr(Relative, "forward", spied)
     xl(**batch(specimen).inputs)

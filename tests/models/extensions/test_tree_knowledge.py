@@ -41,8 +41,8 @@ def test_knowing_nothing_is_the_plain_model_to_the_bit(specimen: Specimen) -> No
 def test_a_tree_without_branches_is_the_plain_text(specimen: Specimen) -> None:
     flat = tree(3, branches=0).flatten()
     model, (tokens, _) = model_of(specimen), batch([flat])
-    found = read(specimen, model, tokens, Knowledge.of_trees([flat]))
-    close(found, read(specimen, model, tokens), 2e-5, str(specimen))
+    rows = read(specimen, model, tokens, Knowledge.of_trees([flat]))
+    close(rows, read(specimen, model, tokens), 2e-5, str(specimen))
 
 
 @each
@@ -89,9 +89,9 @@ def test_padding_never_matters(specimen: Specimen) -> None:
     alone = [read(specimen, model, *one(flat)) for flat in flats]
     for left in (False, True):
         tokens, attention_mask = batch(flats, left)
-        found = read(specimen, model, tokens, Knowledge.of_trees(flats, left=left), attention_mask)
+        rows = read(specimen, model, tokens, Knowledge.of_trees(flats, left=left), attention_mask)
         for i, expected in enumerate(alone):
-            close(found[i][attention_mask[i]], expected[0], 2e-5, f"{specimen}, left {left}")
+            close(rows[i][attention_mask[i]], expected[0], 2e-5, f"{specimen}, left {left}")
 
 
 def one(flat: FlatTree) -> tuple[Tensor, Knowledge]:
@@ -114,7 +114,7 @@ def test_permuted_branches_permute_the_rows(specimen: Specimen) -> None:
 def key(flat: FlatTree, place: int) -> tuple[int, tuple[int, ...], int]:
     """The same for the same token of two trees that differ in the order of branches."""
     line = flat.line[place]
-    own = tuple(t for t, held in zip(flat.tokens, flat.line, strict=True) if held == line)
+    own = tuple(t for t, own_line in zip(flat.tokens, flat.line, strict=True) if own_line == line)
     return flat.owner[place] if line else -1, own if line else (), flat.soft[place]
 
 
@@ -133,16 +133,22 @@ def test_xlnet_reads_whole_texts() -> None:
 @pytest.mark.parametrize("far", [False, True])
 def test_kernels_show_what_the_predicate_says(side: int, far: bool) -> None:
     flats = [tree(8, words=16).flatten(), tree(9).flatten()]
-    held = Knowledge.of_trees(flats).branches
-    assert held is not None
-    length = held.line.size(1)
+    branches = Knowledge.of_trees(flats).branches
+    assert branches is not None
+    length = branches.line.size(1)
     inner: Pattern = Full()
     if side:
         globals_ = torch.tensor([[0, 5], [3, -1]]) if far else None
         inner = Window(
-            side, side, length, torch.float64, torch.device("cpu"), held.attention_mask, globals_
+            side,
+            side,
+            length,
+            torch.float64,
+            torch.device("cpu"),
+            branches.attention_mask,
+            globals_,
         )
-    pattern = limited(inner, held, torch.float64)
+    pattern = limited(inner, branches, torch.float64)
     dice = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, length, 4, generator=dice).double() for _ in range(3))
     seen = pattern.dense(2, length, length, q.device)
@@ -158,10 +164,12 @@ def test_kernels_show_what_the_predicate_says(side: int, far: bool) -> None:
 
 def test_rows_that_ask_for_others() -> None:
     flat = tree(8).flatten()
-    held = Knowledge.of_trees([flat]).branches
-    assert held is not None
+    branches = Knowledge.of_trees([flat]).branches
+    assert branches is not None
     asking = torch.tensor([[4, 0, -1]])
-    seen = limited(Full(), held, torch.float32, asking).dense(1, 3, len(flat.tokens), asking.device)
+    seen = limited(Full(), branches, torch.float32, asking).dense(
+        1, 3, len(flat.tokens), asking.device
+    )
     assert torch.equal(seen[0, :2], torch.from_numpy(flat.visible())[[4, 0]])
 
 
@@ -206,5 +214,5 @@ def test_the_trunk_stands_where_it_would_without_branches() -> None:
     grown = tree(12)
     flat = grown.flatten()
     bare = KnowledgeTree([type(node)(node.tokens) for node in grown.trunk]).flatten()
-    held = [soft for soft, tag in zip(flat.soft, flat.tags, strict=True) if not tag]
-    assert held == bare.soft
+    trunk = [soft for soft, tag in zip(flat.soft, flat.tags, strict=True) if not tag]
+    assert trunk == bare.soft
