@@ -10,6 +10,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Fast
 
 from regard.core.errors import InputError
+from regard.core.files import parse_json
 from regard.data.corpus import ROLES, Special
 from regard.data.tokenizer import Tokenizer
 
@@ -56,7 +57,8 @@ def configuration(kind: str, count: int) -> dict[str, Any]:
 
 
 def completed(tokenizer: Tokenizer, special: Special) -> Tokenizer:
-    """Returns the tokenizer with the two files AutoTokenizer needs, if it has only older ones."""
+    """Returns the tokenizer with the two files AutoTokenizer needs, if it has only older ones, and
+    with its special tokens declared."""
     fast = tokenizer.ready
     if tokenizer.target_side is not None:  # no tokenizer.json can express two languages
         return tokenizer
@@ -65,11 +67,12 @@ def completed(tokenizer: Tokenizer, special: Special) -> Tokenizer:
         "tokenizer_class": "PreTrainedTokenizerFast",
         **{f"{name}_token": fast.id_to_token(i) for name, i in spelled.items() if i is not None},
     }
-    files = {
-        "tokenizer.json": fast.to_str(pretty=True).encode(),
-        "tokenizer_config.json": json.dumps(config, indent=2).encode(),
-    }
-    return Tokenizer(fast, files | tokenizer.files)
+    files = {"tokenizer.json": fast.to_str(pretty=True).encode()} | tokenizer.files
+    name = "tokenizer_config.json"
+    before = parse_json(files[name], name) if name in files else {}
+    if "eos_token" not in before:
+        files[name] = json.dumps(config | before, indent=2).encode()
+    return Tokenizer(fast, files)
 
 
 def special_of(tokenizer: Tokenizer, name: str) -> Special:
