@@ -5,9 +5,9 @@
     regard.save(model, "path")           # a directory that transformers opens
     with regard.record(model) as seen:   # the attention weights of every layer and head
         model(tokens)
-    regard.train("gpt", "data", out="my-gpt", lr=1e-3)  # every command, by the same words
+    regard.train("gpt", "data", out="my-gpt", lr=1e-3)  # every command is a function, too
 
-Importing the package imports nothing heavy: torch comes with the first name that needs it.
+Importing the package imports nothing heavy: torch is imported with the first name that needs it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HOMES = {
     "sizes": "regard.models",
     "record": "regard.attention.recorder",
 }
-VERBS = {  # commands that Python has, too, and the module of each
+VERBS = {  # the commands that are Python functions, too, and the module of each
     **dict.fromkeys(("prepare", "check", "augment"), "data"),
     **dict.fromkeys(("train", "finetune", "distill", "align"), "learn"),
     **dict.fromkeys(("evaluate", "probe", "compare"), "measure"),

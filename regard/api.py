@@ -1,18 +1,19 @@
-"""What can be asked of an opened model, in the words of the command line.
+"""The methods of a loaded model. Their names are those of the command line.
 
     loaded = regard.load("my-run")
     batch = loaded.tokenizer(["a film", "a long book"], return_tensors="pt")
-    loaded.logits(**batch)                                 # [2, tokens, words]
+    loaded.logits(**batch)                                 # [2, tokens, vocab_size]
     loaded.generate("Once upon a time", max_new_tokens=20).text
     loaded.classify("a warm and moving film").value       # 'good'
     loaded.tag(["Angela Merkel visited Paris ."])[0].entities
     loaded.answer("Who sat?", "The cat sat on the mat.").value
     loaded.translate(["Good morning.", "Good night."], num_beams=4)
-    loaded.embed(["a film", "a book"])                     # a vector each
-    loaded.reward("How are you?", ["Fine, thanks!", "What?"])  # a number each
+    loaded.embed(["a film", "a book"])                     # one vector per text
+    loaded.reward("How are you?", ["Fine, thanks!", "What?"])  # one number per reply
 
-Each takes one or many and gives one or many back. A model that has not learned what it is asked
-says so, and which could. Nothing heavy is imported before the first question.
+Each method takes one input or a list, and returns one result or a list. A model that was not
+trained for a task raises an error that names the models that can learn it. Nothing heavy is
+imported before the first call.
 """
 
 from __future__ import annotations
@@ -39,23 +40,22 @@ if TYPE_CHECKING:
 
 
 class LoadedModel(Checkpoint):
-    """An opened model with everything that belongs to it, and what can be asked of it."""
+    """A loaded model with its tokenizer and config, and with methods for every task."""
 
-    _asked: tuple[Any, ...] = ()  # what was asked last, and what answered it
+    _asked: tuple[Any, ...] = ()  # the last tasks and options, and their predictor
 
     def logits(self, *inputs: Tensor, head: str | None = None, **named: Any) -> Tensor:
-        """The scores of what the directory was saved for: of the vocabulary [B, T, words], or of
-        the head of a task, such as [B, classes]; `head` names one of several. The arguments are
-        those of `model`, whose own result is the hidden states.
-        """
+        """Returns the logits of the output that the directory was saved for: of the vocabulary [B,
+        T, vocab_size], or of the head of a task, such as [B, classes]; `head` names one of several
+        heads. The arguments are those of `model`, which itself returns the hidden states."""
         model = self.model
         heads = [name for name in getattr(model, "heads", ()) if name != "pool"]
         if hasattr(model, "output"):
             heads = [name for name in heads if name != "next"]
         elif not heads:
             raise InputError(
-                "this model has no output to the vocabulary, and no head of a task; call .model, "
-                "which gives the hidden states, or load it with a head: heads={'classify': 2}"
+                "this model has no output over the vocabulary and no head of a task; call .model, "
+                "which returns the hidden states, or load it with a head: heads={'classify': 2}"
             )
         head = head or next(iter(heads), None)
         hidden = model(*inputs, **named)
@@ -64,9 +64,9 @@ class LoadedModel(Checkpoint):
         return scores
 
     def predict(self, records: Any, **decoding: Any) -> Any:
-        """What the model says of records of the task that it has learned: each a table of values by
-        their roles, such as {"text": …, "mention": …}, or a text. One gives one Prediction.
-        """
+        """Predicts records of the task that the model was trained for. A record is a dict of values
+        by role, such as {"text": …, "mention": …}, or a text. One record gives one Prediction, a
+        list gives a list."""
         from regard.data.problems import FileLine, Problems
         from regard.data.read_fields import Fields, parsed
         from regard.data.readers import ReaderOptions
@@ -89,23 +89,23 @@ class LoadedModel(Checkpoint):
     def classify(
         self, texts: str | Sequence[str], pairs: str | Sequence[str] | None = None, **options: Any
     ) -> Any:
-        """The class of a text, or of two, as a Prediction: `value`, `score` (its probability) and
-        the `scores` of all classes.
-        """
+        """Returns the class of a text, or of a pair of texts, as a Prediction: `value`, `score`
+        (its probability) and the `scores` of all classes."""
         return labels(self, ("classify", "entail", "similar"), texts, pairs, options)
 
     def entail(self, premises: str | Sequence[str], hypotheses: str | Sequence[str]) -> Any:
-        """The class of a premise and a hypothesis."""
+        """Returns the class of a premise and a hypothesis, as a Prediction."""
         return labels(self, ("entail", "classify"), premises, hypotheses, {})
 
     def similar(self, texts: str | Sequence[str], others: str | Sequence[str]) -> Any:
-        """How similar two texts are: a number, or a class where it was learned so."""
+        """Returns how similar two texts are: a number, or a class if the model was trained with
+        classes."""
         return labels(self, ("similar",), texts, others, {})
 
     def tag(self, sentences: str | Sequence[str | Sequence[str]]) -> Any:
-        """The tags of sentences: each a text, which is cut into words here, or a list of words.
+        """Tags sentences. A sentence is a text, which is split into words here, or a list of words.
 
-        One text gives one Tagging; a list, whatever it holds, is a list of sentences.
+        One text gives one TaggedSentence; a list is always a list of sentences.
         """
         from regard.data.examples import TaggedExample
         from regard.tasks.tag import WORD, tagging
@@ -114,7 +114,9 @@ class LoadedModel(Checkpoint):
         cut = [WORD.findall(s) if isinstance(s, str) else [*map(str, s)] for s in sequences]
         for number, words in enumerate(cut, 1):
             if not words or not all(words):
-                raise InputError(f"sentence {number:,} has no words, or an empty one")
+                raise InputError(
+                    f"sentence {number:,} has no words, or an empty word; leave it out"
+                )
         visible([" ".join(words) for words in cut], "sentence")
         predictions = ask(self, ("tag",), [TaggedExample(tuple(words)) for words in cut], {})
         known = self._asked[-1].labels if predictions else []
@@ -125,9 +127,8 @@ class LoadedModel(Checkpoint):
         return given_back(taggings, one)
 
     def answer(self, question: str | Sequence[str], passage: str | Sequence[str]) -> Any:
-        """The words of a passage that answer a question, "" where none do. Many questions may be
-        asked of one passage.
-        """
+        """Returns the words of a passage that answer a question, or "" if there is no answer.
+        Several questions may share one passage."""
         from regard.data.examples import Question
 
         first, one = listed(question)
@@ -143,9 +144,8 @@ class LoadedModel(Checkpoint):
         choices: Sequence[str] | Sequence[Sequence[str]],
         asks: str | Sequence[str] | None = None,
     ) -> Any:
-        """The number of the best alternative, counted from 0. `asks` is what is asked of the
-        premise, such as cause or effect.
-        """
+        """Returns the index of the best choice, counted from 0. `asks` is the question about the
+        premise, such as cause or effect."""
         from regard.data.examples import MultipleChoice
 
         first, one = listed(premise)
@@ -160,7 +160,8 @@ class LoadedModel(Checkpoint):
             kinds = beside(asks, len(first), "premises", "questions", spread=True)
         if len(lists) != len(first):
             raise InputError(
-                f"{len(first):,} premises but {len(lists):,} lists of choices; give one for each"
+                f"there are {len(first):,} premises but {len(lists):,} lists of choices; give one "
+                "list for each premise"
             )
         examples = [
             MultipleChoice(text, tuple(several), kind)
@@ -173,9 +174,8 @@ class LoadedModel(Checkpoint):
         prompts: str | Sequence[str | Sequence[str]],
         replies: str | Sequence[str],
     ) -> Any:
-        """What a reward model thinks of replies: a number each, of which only differences mean
-        anything. Many replies may be judged for one prompt; a prompt may be a list of turns.
-        """
+        """Returns the scores that a reward model gives to replies. Only differences of scores have
+        a meaning. Several replies may share one prompt; a prompt may be a list of turns."""
         from regard.data.examples import Preference
         from regard.methods.preference.run import check_reward
 
@@ -185,7 +185,8 @@ class LoadedModel(Checkpoint):
         contexts: list[Any] = [prompts] * len(texts) if isinstance(prompts, str) else [*prompts]
         if len(contexts) != len(texts):
             raise InputError(
-                f"{len(contexts):,} prompts but {len(texts):,} replies; give one for each"
+                f"there are {len(contexts):,} prompts but {len(texts):,} replies; give one prompt "
+                "for each reply, or one for all"
             )
         prompt_texts = [prompt if isinstance(prompt, str) else tuple(prompt) for prompt in contexts]
         examples = [Preference(a, text) for a, text in zip(prompt_texts, texts, strict=True)]
@@ -195,32 +196,34 @@ class LoadedModel(Checkpoint):
     # -- texts
 
     def translate(self, texts: str | Sequence[str], **decoding: Any) -> Any:
-        """Translations as Predictions, whose `value` is the text; `decoding` as in generate."""
+        """Returns translations as Predictions, whose `value` is the text; `decoding` is as in
+        `generate`."""
         return rewritten(self, "translate", texts, decoding)
 
     def summarize(self, texts: str | Sequence[str], **decoding: Any) -> Any:
-        """Summaries as Predictions, whose `value` is the text; `decoding` as in generate."""
+        """Returns summaries as Predictions, whose `value` is the text; `decoding` is as in
+        `generate`."""
         return rewritten(self, "summarize", texts, decoding)
 
     def converse(
         self, turns: str | Sequence[str] | Sequence[Sequence[str]], **decoding: Any
     ) -> Any:
-        """The reply to a turn, or to the last of several; a list of lists is many dialogues."""
+        """Returns the reply to a turn, or to the last of several turns; a list of lists is many
+        dialogues."""
         from regard.data.examples import DialogueExample
 
         one = isinstance(turns, str) or all(isinstance(turn, str) for turn in turns)
         talks: list[Any] = [[turns] if isinstance(turns, str) else turns] if one else [*turns]
         for talk in talks:
             if isinstance(talk, str) or not talk or not talk[-1].strip():
-                raise InputError("a dialogue is a list of turns, and the last one says something")
+                raise InputError("a dialogue must be a list of turns whose last turn is not empty")
         examples = [DialogueExample((*talk, "")) for talk in talks]
         return given_back(ask(self, ("converse",), examples, decoding), one)
 
     def generate(self, prompts: Prompt | Sequence[Prompt], **options: Any) -> Any:
-        """What a model goes on with: a Generation for each prompt, a list of them where
-        `num_samples` or `num_return_sequences` ask for several. `regard.decoding.DecodingOptions`
-        names every option.
-        """
+        """Continues prompts: returns a Generation for each prompt, or a list of them if
+        `num_samples` or `num_return_sequences` is above 1. `regard.decoding.DecodingOptions` lists
+        every option."""
         from regard.decoding.generation import generate
 
         generations: list[Any] = generate(self, prompts, **options)
@@ -230,13 +233,14 @@ class LoadedModel(Checkpoint):
         return given_back(generations, isinstance(prompts, str) or ids)
 
     def stream(self, prompt: Prompt, **options: Any) -> Generator[str, None, Generation]:
-        """The same text piece by piece, as soon as it is certain."""
+        """Yields the text of `generate` piece by piece, as soon as each piece is certain."""
         from regard.decoding.generation import stream
 
         return stream(self, prompt, **options)
 
     def fill(self, texts: str | Sequence[str], **options: Any) -> FilledText | list[FilledText]:
-        """Texts with their blanks ([MASK] or ___) filled; options top, order, tokens, batch."""
+        """Fills the blanks ([MASK] or ___) of texts. The options are top, order, tokens and
+        batch."""
         from regard.decoding.filling import fill
 
         blanked, one = listed(texts)
@@ -251,9 +255,8 @@ class LoadedModel(Checkpoint):
         normalize: bool = True,
         **options: Any,
     ) -> np.ndarray:
-        """A vector [width] for a text, a row of [texts, width] for each of many; options length and
-        precision. See regard/evaluation/embeddings.py.
-        """
+        """Returns a vector [width] for one text, or a row of [texts, width] for each of many.
+        Further options are length and precision; see regard/evaluation/embeddings.py."""
         from regard.evaluation.embeddings import embed
 
         sequences, one = listed(texts)
@@ -270,10 +273,10 @@ class LoadedModel(Checkpoint):
 
 
 def load(path: str | os.PathLike[str], **options: Any) -> LoadedModel:
-    """Opens a model directory, or a name of the hub that is on this machine.
+    """Loads a model directory, or a model of the Hugging Face Hub that is on this machine.
 
-    Options are `download` (fetch a name of the hub), `ignore_unknown`, `heads` and `dtype`, as
-    `regard.formats.directory.load` says.
+    Options are `download` (fetch the model from the Hub), `ignore_unknown`, `heads` and `dtype`;
+    see `regard.formats.directory.load`.
     """
     from regard.formats import directory
 
@@ -287,7 +290,7 @@ def load(path: str | os.PathLike[str], **options: Any) -> LoadedModel:
 def ask(
     loaded: Any, tasks: tuple[str, ...], examples: Sequence[Example], options: dict[str, Any]
 ) -> list[Prediction]:
-    """A warning says how many texts were too long to be read whole."""
+    """Predicts the examples. A warning says how many texts were cut because they are too long."""
     if not examples:
         return []
     predict = predictor(loaded, tasks, options)
@@ -302,7 +305,7 @@ def ask(
 
 
 def predictor(loaded: Any, tasks: tuple[str, ...], options: dict[str, Any]) -> ExamplePredictor:
-    """What answers, made once for the same question in a row."""
+    """Returns the predictor. It is reused as long as the task and the options stay the same."""
     from regard.evaluation.predictors import check_task, predictor_for
 
     key = (tasks, options, loaded.model, loaded.tokenizer, loaded.path)
@@ -323,7 +326,7 @@ def labels(
     others: str | Sequence[str] | None,
     options: dict[str, Any],
 ) -> Any:
-    """Of texts, or of pairs of them."""
+    """Predicts the labels of texts, or of pairs of texts."""
     from regard.data.examples import LabeledExample
 
     first, one = listed(texts)
@@ -349,14 +352,14 @@ def same(one: Any, other: Any) -> bool:
 
 
 def listed(texts: Any) -> tuple[list[Any], bool]:
-    """Many, and whether it was one."""
+    """Returns a list of texts, and whether the input was a single text."""
     if isinstance(texts, str):
         return [texts], True
     return list(texts), False
 
 
 def visible(texts: Sequence[Any], what: str) -> None:
-    """Refuses what a model would have nothing to read of, or could not."""
+    """Refuses a text that is blank, or that is not valid Unicode."""
     from regard.decoding.prompts import readable
 
     for number, text in enumerate(texts, 1):
@@ -372,10 +375,12 @@ def given_back(answers: Sequence[Any], one: bool) -> Any:
 def beside(
     texts: str | Sequence[str], count: int, what: str, other: str, *, spread: bool = False
 ) -> list[str]:
-    """As many as there are of the other; `spread`: one for all."""
+    """Returns `count` second texts. With `spread`, a single text is used for all."""
     second = [texts] if isinstance(texts, str) else list(texts)
     if spread and isinstance(texts, str):
         second = second * count
     if len(second) != count:
-        raise InputError(f"{count:,} {what} but {len(second):,} {other}; give one for each")
+        raise InputError(
+            f"there are {count:,} {what} but {len(second):,} {other}; give one for each"
+        )
     return second

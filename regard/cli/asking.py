@@ -1,4 +1,4 @@
-"""What a model is asked on the command line: words, lines of standard input, records of a file."""
+"""Reads the inputs of `regard predict` and `embed`: words, lines of standard input, or a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Asked = tuple[FileLine, list[str] | dict[str, Any]]  # texts, or a record
 
 
 def learned(model: str) -> str:
-    """The task that a run says it has learned, without opening its model; "" if it does not."""
+    """Returns the task in a run's task.json, or "" if it has none. The model is not opened."""
     facts = read_json(Path(model, "task.json")) or {}
     return str(facts.get("task", ""))
 
@@ -37,13 +37,13 @@ def examples_of(
     question: str | None = None,
     whole: bool = False,  # is a line one text, whatever the task?
 ) -> tuple[list[Any], list[str]]:
-    """All examples without their right answers, and what a user should know of them."""
+    """Returns all examples without their gold answers, and notes for the user."""
     if file is not None and texts:
         raise InputError("give texts or --file, not both")
     if file is not None and not file.is_file():
-        raise InputError(f"--file is {file}, which is no file")
+        raise InputError(f"--file is {file}, which is not a file; give the path of a file")
     if pair is not None and len(texts) != 1:
-        raise InputError(f"--pair belongs to one TEXT, and {len(texts)} were given")
+        raise InputError(f"--pair needs exactly one TEXT, and {len(texts)} were given")
     problems, fields = Problems(), reading.get("fields", {})
     form = reading.get("form") or readers.BY_SUFFIX.get(suffix_of(file), "lines") if file else None
     examples: list[Example] = []
@@ -58,7 +58,7 @@ def examples_of(
             whole or task.whole_lines, file, problems
         )  # fmt: skip
         for place, row in rows:
-            if isinstance(row, list):  # texts get the names of their roles, or those of --field
+            if isinstance(row, list):  # --field, or else the task, names the texts
                 values = task.from_texts(row, place)
                 row = {fields.get(role, role): value for role, value in values.items()}
             example = parsed(place, row, roles, problems, options)
@@ -72,7 +72,7 @@ def examples_of(
 
 
 def words_asked(task: Task, texts: Sequence[str], pair: str | None) -> Iterator[Asked]:
-    """The texts of each example; some tasks take one example alone."""
+    """Yields the texts of each example. Some tasks take a single example."""
     from regard.decoding.prompts import readable
 
     texts = [readable(text) for text in texts]
@@ -84,7 +84,7 @@ def words_asked(task: Task, texts: Sequence[str], pair: str | None) -> Iterator[
 
 
 def lines_asked(whole: bool, file: Path | None, problems: Problems) -> Iterator[Asked]:
-    """The texts of each line, or the record that it holds."""
+    """Yields the texts of each line, or its JSON record."""
     source = TextFile(file or Path(STDIN), STDIN if file is None else str(file), problems)
     for number, line in source.lines() if file is not None else standard_input(source):
         values, place = json_record(line), FileLine(source.name, number)
@@ -97,15 +97,15 @@ def lines_asked(whole: bool, file: Path | None, problems: Problems) -> Iterator[
 def standard_input(source: TextFile) -> Iterator[tuple[int, str]]:
     if sys.stdin.isatty():
         raise InputError("TEXT is missing; give texts, --file, or lines on standard input")
-    data = sys.stdin.buffer.read()  # as UTF-8, whatever the terminal speaks
+    data = sys.stdin.buffer.read()  # it is UTF-8, whatever the encoding of the terminal
     if not data.strip():
-        raise InputError(f"{STDIN} is empty; give a text a line")
+        raise InputError(f"{STDIN} is empty; give one text per line")
     for number, raw in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
         yield number, source.line(raw, number)
 
 
 def json_record(line: str) -> dict[str, Any] | None:
-    """None where a line is a text."""
+    """Returns the record of a line, or None if the line is a plain text."""
     if not line.lstrip().startswith("{"):
         return None
     try:
@@ -116,7 +116,7 @@ def json_record(line: str) -> dict[str, Any] | None:
 
 
 def described(task: Task, example: Any, answer: Any, labels: Sequence[str]) -> dict[str, Any]:
-    """For programs; what the model does not say is left out."""
+    """Returns a prediction for programs. Values that the model does not give are left out."""
     from regard.metrics.figures import jsonable
 
     row: dict[str, Any] = {} if example.id == str(example.place) else {"id": example.id}

@@ -1,4 +1,4 @@
-"""`regard models`, `info`, `convert` and `recipes`: what there is."""
+"""The commands `regard models`, `info`, `convert` and `recipes`, which list what there is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 
 def models(
     *,
-    family: Annotated[str | None, Option("Only this family, such as gpt.", metavar="NAME")] = None,
+    family: Annotated[
+        str | None, Option("List only this family, such as gpt.", metavar="NAME")
+    ] = None,
 ) -> Table:
     """List every published size: paper, year, exact number of parameters, context.
 
@@ -35,7 +37,7 @@ def models(
 
 
 def catalogue(families: list[str]) -> list[Table]:
-    """A row for each published size of these families."""
+    """Returns a row for each published size of these families."""
     from regard.models import FAMILIES, count_parameters
 
     return [
@@ -53,7 +55,7 @@ def catalogue(families: list[str]) -> list[Table]:
 
 
 def model_lines(result: Table) -> Iterator[str]:
-    """One line a size."""
+    """Yields one line per size."""
     rows = [("name", "parameters", "context", "year", "paper")]
     for row in result["models"]:
         context = f"{row['context']:,}" if row["context"] else "any"
@@ -67,7 +69,7 @@ def info(
     *,
     download: Annotated[bool, DOWNLOAD] = False,
 ) -> Table:
-    """Say what a model directory holds, and whether transformers opens it.
+    """Show what a model directory holds, and whether transformers opens it.
 
     \b
     Examples:
@@ -81,7 +83,7 @@ def info(
 
 
 def info_lines(facts: Table) -> Iterator[str]:
-    """The same facts, with sizes in words and a reason beside its verdict."""
+    """Yields the facts as lines, with readable sizes, and why transformers does not open it."""
     reason = facts.get("because")
     opens = f"no, because {reason}" if reason else facts.get("opens_in_transformers")
     files = {name: in_bytes(size) for name, size in facts.get("files", {}).items()}
@@ -98,10 +100,10 @@ def in_bytes(size: float) -> str:
 
 
 def in_words(facts: Table, indent: str = "") -> Iterator[str]:
-    """A dictionary as lines, one a fact, those of a nested one indented."""
+    """Yields a dictionary as lines, one per entry. A nested dictionary is indented."""
     margin = max(map(len, facts), default=0) + 2
     for key, value in facts.items():
-        name = key.replace("_", " ") if key.isidentifier() else key  # a file keeps its name
+        name = key.replace("_", " ") if key.isidentifier() else key  # file names stay as they are
         if isinstance(value, dict) and value:
             yield f"{indent}{name}"
             yield from in_words(value, indent + "  ")
@@ -144,10 +146,10 @@ def convert(path: Annotated[Path, Argument("PATH", "A model directory.")]) -> Ta
     return {"written": str(legacy.convert(path))}
 
 
-def recipes(name: Annotated[str | None, Argument("[NAME]", "Show this one.")] = None) -> Table:
-    """List the recipes that come along, each with its paper, or show one.
+def recipes(name: Annotated[str | None, Argument("[NAME]", "Show this recipe.")] = None) -> Table:
+    """List the built-in recipes, each with its paper, or show one.
 
-    A recipe is a starting point: what is given beside it on the command line overrules it.
+    A recipe is a starting point: options on the command line override its values.
 
     \b
     Examples:

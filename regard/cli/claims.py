@@ -1,4 +1,4 @@
-"""`regard claims list`, `run` and `show`: what papers say, tried."""
+"""The commands `regard claims list`, `run` and `show`, which test the claims of papers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from regard.lab.claims.engine.claim import Claim, ClaimCell
 
 HERE = Path("claims")
-Out = Annotated[Path, Option("Where measurements and pages go.", metavar="DIR")]
+Out = Annotated[Path, Option("The directory of measurements and pages.", metavar="DIR")]
 
 
 def list_claims(*, out: Out = HERE) -> Table:
-    """List every claim: what is said, how long it takes, and what came out in DIR.
+    """List every claim: its statement, how long it takes, and its verdict in DIR.
 
     \b
     Examples:
@@ -56,11 +56,11 @@ def list_lines(result: Table) -> Iterator[str]:
 
 
 def show_claim(
-    name: Annotated[str, Argument("NAME", "'regard claims list' lists them.")],
+    name: Annotated[str, Argument("NAME", "A claim of 'regard claims list'.")],
     *,
     out: Out = HERE,
 ) -> Table:
-    """Show one claim: what is said, the paper, and what came out in DIR.
+    """Show one claim: its statement, its paper, and its result in DIR.
 
     \b
     Examples:
@@ -83,7 +83,7 @@ def show_lines(facts: Table) -> Iterator[str]:
     card = find(facts["name"])
     yield f"{card.statement.en}\n({card.source})\n"
     if not facts["verdict"]:
-        yield f"not tried yet; regard claims run {card.name} takes about {card.minutes:g} minutes"
+        yield f"not run yet; regard claims run {card.name} takes about {card.minutes:g} minutes"
         return
     yield facts["verdict"].upper()
     yield from (f"  {part}" for part in facts["because"].split("; "))
@@ -92,7 +92,7 @@ def show_lines(facts: Table) -> Iterator[str]:
 
 
 def warned(claim: Claim, facts: Table) -> list[str]:
-    """Why the verdict may be none, as its page says it."""
+    """Returns the warnings of the page: why the verdict may not be reliable."""
     from regard.lab.claims.engine.page import cautions
     from regard.report.pages import words
 
@@ -101,30 +101,32 @@ def warned(claim: Claim, facts: Table) -> list[str]:
 
 @dataclass(frozen=True)
 class EffortOptions:
-    """How much is tried, and where the pages go."""
+    """How long claims are tested, and where the pages go."""
 
     budget: Annotated[
-        str | None, Option("Time of each claim, such as 90s or 5m: sets the effort.", metavar="X")
+        str | None,
+        Option("The time for each claim, such as 90s or 5m; it sets the effort.", metavar="X"),
     ] = None
     effort: Annotated[
         float | None,
-        Option("Times the usual number of steps; 0.1 for a first look.", metavar="X"),
+        Option("Multiply the usual number of steps by X; 0.1 gives a first look.", metavar="X"),
     ] = None
     seeds: Annotated[int | None, SEEDS] = None
     jobs: Annotated[
-        int, Option("Try N claims at once; those that measure time follow alone.", metavar="N")
+        int,
+        Option("Run N claims at once; claims that measure time run alone at the end.", metavar="N"),
     ] = 1
     out: Out = HERE
 
 
 def run_claims(
-    names: Annotated[Sequence[str], Argument("all|NAME…", "'regard claims list' lists them.")],
+    names: Annotated[Sequence[str], Argument("all|NAME…", "Claims of 'regard claims list'.")],
     *,
     options: EffortOptions,
 ) -> Table:
-    """Try what papers say: experiments with rules that were fixed before they run.
+    """Test claims of papers, by experiments whose rules are fixed before they run.
 
-    Measurements are kept one by one: the same command goes on where it was stopped. The pages with
+    Each measurement is saved: the same command continues where it was stopped. The pages with
     figures and tables are DIR/NAME/claim.html and DIR/gallery.html.
 
     \b
@@ -183,12 +185,12 @@ def run_lines(result: Table) -> Iterator[str]:
 
 @contextmanager
 def keeping(again: str, out: Path) -> Iterator[None]:
-    """Ctrl-C keeps what was measured, shows it, and says how to go on."""
+    """On Ctrl-C, shows what was measured so far and says how to continue."""
     try:
         yield
     except KeyboardInterrupt:
         gallery(out)
-        say(f"stopped; what was measured stays. Go on with: {again}")
+        say(f"stopped; all measurements so far are saved. Continue with: {again}")
         raise
 
 
@@ -210,15 +212,15 @@ def tried(
 def effort_of(
     claim: Claim, budget: str | None, effort: float | None, seeds: int | None = None
 ) -> float:
-    """What was asked for; a time goes by what a claim takes with so many seeds."""
+    """Returns the effort. A time budget is divided by the time that the claim usually takes."""
     if budget is not None and effort is not None:
-        raise ConfigError("--budget sets the effort, and --effort does; give one of them")
+        raise ConfigError("--budget and --effort both set the effort; give one of them")
     if budget is not None:
         from regard.lab.compare.lineup import ModelBudget
 
         time_given = ModelBudget.of(budget)
         if time_given.kind != "minutes":
-            raise ConfigError(f"--budget is {budget}; of a claim it is a time, such as 90s or 5m")
+            raise ConfigError(f"--budget is {budget}; it must be a time, such as 90s or 5m")
         usual = claim.minutes * (seeds or claim.seeds) / claim.seeds
         return float(f"{time_given.amount / usual:.2g}")
     if effort is not None and not 0 < effort < float("inf"):
@@ -227,7 +229,7 @@ def effort_of(
 
 
 def progress(claim: Claim, seeds: int | None) -> Callable[[ClaimCell, dict[str, float]], None]:
-    """A line a measurement: which it was, some numbers, and about how long the rest takes."""
+    """Prints one line per measurement: its name, some figures, and about the time left."""
     total, began, done = len(claim.cells(seeds)), time.monotonic(), 0
     shown = {chart.figure for chart in claim.charts}
 

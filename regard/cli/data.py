@@ -1,4 +1,4 @@
-"""`regard prepare`, `check` and `augment`: what models learn from."""
+"""The commands `regard prepare`, `check` and `augment`, which work on data."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from regard.data.prepare import PreparePlan
 from regard.data.readers import ReaderOptions
 
 DEFAULT = "builtin:python-docs"
-SHOWN = 10  # problems of a kind
-CLASSES = 20  # in the table
+SHOWN = 10  # the number of problems shown of each kind
+CLASSES = 20  # the number of classes in the table
 TASKS = "classify, entail, similar, tag, answer, choose, translate, summarize, converse, prefer, …"
-ROLES = {"text": "field", "source": "source_field", "target": "target_field"}  # of `SourceOptions`
+ROLES = {"text": "field", "source": "source_field", "target": "target_field"}  # SourceOptions names
 Quiet = Annotated[bool, Option("Print nothing on standard error.")]
 
 
@@ -33,7 +33,7 @@ def prepare(
                  f"globs, - for standard input, hub:NAME, or {DEFAULT} (the default)."),
     ] = (),
     *,
-    out: Annotated[Path, Option("The data directory to make.", metavar="DATA")],
+    out: Annotated[Path, Option("Write the data directory here.", metavar="DATA")],
     fields: Annotated[
         Mapping[str, str],
         Option("Name a field of the records: text=body; with --pairs source=… and target=….",
@@ -42,11 +42,11 @@ def prepare(
     plan: Annotated[Table, PartialOptions(PreparePlan)],
     quiet: Quiet = False,
 ) -> Table:  # fmt: skip
-    """Turn text into tokens to learn from: a tokenizer, token files, three splits.
+    """Turn text into training data: a tokenizer, token files, three splits.
 
-    The tokenizer is trained on the text that learns, or taken from --tokenizer PATH. Documents go
-    to train, valid or test by a hash of what they say. A hub name may carry a configuration and a
-    split: hub:NAME@CONFIGURATION#SPLIT.
+    The tokenizer is trained on the training split, or taken from --tokenizer PATH. A hash of its
+    text decides whether a document goes to train, valid or test. A hub name may name a
+    configuration and a split: hub:NAME@CONFIGURATION#SPLIT.
 
     \b
     Examples:
@@ -99,27 +99,30 @@ def prepared_lines(summary: Table) -> Iterator[str]:
 
 def check(
     data: Annotated[
-        Sequence[str], Argument("DATA…", "Files, or hub:NAME; two texts for translate.")
+        Sequence[str], Argument("DATA…", "Files, or hub:NAME; two text files for translate.")
     ],
     *,
     task: Annotated[str, Option(f"The task: {TASKS}", metavar="T")],
     train_data: Annotated[
         Sequence[str],
-        Option("The data learned from: unseen labels and shared texts are found.", metavar="FILE"),
+        Option("The training data: report labels and texts that are new or shared.",
+               metavar="FILE"),
     ] = (),
-    model: Annotated[str | None, Option("Count tokens as this model does.", metavar="DIR")] = None,
+    model: Annotated[
+        str | None, Option("Count tokens with this model's tokenizer.", metavar="DIR")
+    ] = None,
     reading: ReaderOptions,
     show_errors: Annotated[
         int | None,
-        Option("Problems that are shown of each kind; 0: all.", metavar="N",
+        Option("Show N problems of each kind; 0: all.", metavar="N",
                default=f"{SHOWN}, in JSON all"),
     ] = None,
     typed: AskedFor,
 ) -> Table:  # fmt: skip
-    """Say what labeled data hold and what is wrong with them, line by line.
+    """Report what labeled data hold and what is wrong with them, line by line.
 
     Nothing is changed. The exit code is 2 if there are errors. A record with an error is left out
-    when the data are read; warnings and notes are about examples that are kept.
+    when the data are read; examples with a warning or a note are used.
 
     \b
     Examples:
@@ -131,7 +134,7 @@ def check(
       regard check pairs.jsonl --task prefer --model ./my-gpt
     """
     if show_errors is not None and show_errors < 0:
-        raise InputError(f"--show-errors is {show_errors}; give 0 for all, or a number above")
+        raise InputError(f"--show-errors is {show_errors}; give 0 for all, or a larger number")
     from regard.tasks.check import check as run
 
     measure = None if model is None else measure_of(model)
@@ -142,7 +145,7 @@ def check(
 
 
 def measure_of(directory: str) -> Any:
-    """The tokenizer and the context of a model; its weights are not read."""
+    """Builds a token counter from a model's tokenizer and context. No weights are read."""
     from regard.core.errors import FormatError
     from regard.data.tokenizer import Tokenizer
     from regard.formats.directory import configure, locate, read_config
@@ -159,7 +162,7 @@ def measure_of(directory: str) -> Any:
 
 
 def checked_lines(report: Table) -> Iterator[str]:
-    """What is there, then what is wrong, the worst first."""
+    """Yields what the data hold, then the problems, the most severe first."""
     from regard.data.problems import KINDS, SEVERITIES, FileLine
 
     yield (
@@ -243,30 +246,30 @@ def augment(
     out: Annotated[Path, Option("The file to write.", metavar="FILE")],
     task: Annotated[
         str,
-        Option("The task: classify, entail, similar, choose, tag, answer, translate; text: a text "
-               "a line.", metavar="T"),
+        Option("The task: classify, entail, similar, choose, tag, answer, translate; text: plain "
+               "text, one per line.", metavar="T"),
     ] = "text",
     methods: Annotated[
         Sequence[str],
-        Option("Some of synonyms,insert,swap,delete; masked and back come with their models.",
+        Option("Some of synonyms,insert,swap,delete; --mask-model and --back add theirs.",
                metavar="NAMES", default="all four, without models", commas=True),
     ] = (),
     settings: Annotated[Table, PartialOptions(AugmentSettings)],
     back_prefix: Annotated[
-        str | None, Option("Published T5: stands before every text.", metavar="TEXT")
+        str | None, Option("The prefix of every text, for a published T5.", metavar="TEXT")
     ] = None,
     forth_prefix: Annotated[
-        str | None, Option("The same for the way back.", metavar="TEXT")
+        str | None, Option("The same for the model of --forth.", metavar="TEXT")
     ] = None,
     clean: Annotated[
         bool,
-        Option("First reduce texts to small letters, as that code does; the examples are written "
-               "so, too. Texts in other than Latin letters, such as Chinese, stay."),
+        Option("First reduce texts to lowercase letters, as the code of Wei & Zou does, also in "
+               "the examples. Texts in other scripts, such as Chinese, stay as they are."),
     ] = False,
-    originals: Annotated[bool, Option("Write the examples, too.")] = True,
-    distinct: Annotated[bool, Option("Leave out variants that are no different.")] = False,
+    originals: Annotated[bool, Option("Also write the original examples.")] = True,
+    distinct: Annotated[bool, Option("Leave out variants that equal their example.")] = False,
     jobs: Annotated[
-        int, Option("Work in N processes side by side; the file is the same.", metavar="N")
+        int, Option("Use N processes; the result is the same.", metavar="N")
     ] = 1,
     skip: Annotated[Sequence[str], SKIP] = (),
     reading: ReaderOptions,
@@ -274,8 +277,8 @@ def augment(
 ) -> Table:  # fmt: skip
     """Make variants of labeled examples whose labels stay right (Wei & Zou 2019, and others).
 
-    FILE has the examples of DATA, each with its variants behind it. What validates or tests must
-    not be among them: divide the data first. Words keep their case and punctuation.
+    FILE has the examples of DATA, each followed by its variants. Split off validation and test
+    data first: they must not be among them. Words keep their case and punctuation.
 
     \b
     Examples:
@@ -302,7 +305,7 @@ def augment(
 def chosen_methods(
     methods: Sequence[str], settings: Table, prefixes: tuple[str | None, str | None]
 ) -> list[str]:
-    """The methods, those of models included; options that would change nothing are refused."""
+    """Returns the methods, including those of models. Refuses options without effect."""
     masked, back = settings.get("masked"), settings.get("away")
     for option, value, other, there in (
         ("--forth", settings.get("home"), "--back", back),
@@ -314,7 +317,7 @@ def chosen_methods(
         ("--forth-prefix", prefixes[1], "--forth", settings.get("home")),
     ):
         if value and not there:
-            raise ConfigError(f"{option} is of no use without {other}; give {other}, too")
+            raise ConfigError(f"{option} has no effect without {other}; give {other}, too")
     if settings.get("num_beams") and "temperature" in settings:
         raise ConfigError("--temperature samples and --num-beams searches; give one of them")
     names = list(methods)

@@ -1,4 +1,4 @@
-"""`regard train`, `finetune`, `distill` and `align`: everything that learns by a recipe."""
+"""The commands `regard train`, `finetune`, `distill` and `align`, which train by a recipe."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from regard.methods.options import AlignOptions, DistillOptions, FinetuneOptions
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe
 
-PATIENCE = 20.0  # seconds of a step that a dry run still measures
-FREE = ("budget.steps", "engine.device")  # of a recipe: all else is settled when a run begins
+PATIENCE = 20.0  # the longest step, in seconds, that a dry run measures
+FREE = ("budget.steps", "engine.device")  # the recipe keys that --resume may change
 BESIDE_RESUME = {"--resume", "--quiet", "--json", "--dry-run", "--steps", "--device"}
 OF_A_RUN = (
     "a run goes on by its own recipe, of which only the steps may grow (--steps N); leave it out, "
     "or begin a new run"
 )
 LEARNING = ("seed", "batch", "budget", "optimizer", "schedule", "validation", "engine")
-MODEL = Argument("MODEL", "A run or a model directory; with --resume the run to go on with.")
+MODEL = Argument("MODEL", "A run or a model directory; with --resume the run to continue.")
 Settings = Annotated[
-    Sequence[str], Argument("[KEY=VALUE]…", "Changes of any key of the recipe (regard recipes).")
+    Sequence[str], Argument("[KEY=VALUE]…", "Set any key of the recipe (regard recipes).")
 ]
 Data = Annotated[str | None, DATA]
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What is asked of every run, whatever it learns."""
+    """The options of every training run."""
 
     out: Annotated[Path | None, OUT] = None
     config: Annotated[
         str | None,
-        Option("A recipe file in TOML, or the name of one (regard recipes).", metavar="FILE"),
+        Option("A recipe file in TOML, or the name of a recipe (regard recipes).", metavar="FILE"),
     ] = None
-    resume: Annotated[bool, Option("Go on with a run as if it had never stopped.")] = False
+    resume: Annotated[bool, Option("Continue a run as if it had never stopped.")] = False
     dry_run: Annotated[
-        bool, Option("Print the resolved recipe and what it would cost; write nothing.")
+        bool, Option("Print the resolved recipe and its estimated cost; write nothing.")
     ] = False
-    quiet: Annotated[bool, Option("Print nothing on the way.")] = False
+    quiet: Annotated[bool, Option("Print no progress.")] = False
 
     @property
     def display(self) -> str:
@@ -53,19 +53,19 @@ class RunOptions:
 
     def place(self) -> Path:
         if self.out is None:
-            raise ConfigError("--out is missing; give the directory that the run shall write")
+            raise ConfigError("--out is missing; give the directory that the run writes")
         return self.out
 
     def recipe(self, settings: Sequence[str] | Table, options: Table, named: Table) -> Recipe:
-        """The recipe file, with what the command line changes; options overrule KEY=VALUE."""
+        """Returns the recipe with the changes of the command line. Options override KEY=VALUE."""
         base = recipes.read(recipes.find(self.config)) if self.config else {}
         changes = settings if isinstance(settings, dict) else recipes.overrides(settings)
         if "budget" in options or "budget" in changes:
-            base.pop("budget", None)  # steps in place of its epochs, not beside them
+            base.pop("budget", None)  # a new budget replaces the old one, such as its epochs
         return recipes.make(base, changes, options, without_open(named))
 
     def check_resume(self, typed: Sequence[str], settings: Table, path: str) -> None:
-        """Refuses what a run that goes on would leave aside."""
+        """Refuses options that a resumed run would ignore."""
         if not self.resume:
             return
         if self.dry_run:
@@ -77,7 +77,7 @@ class RunOptions:
             keys = [f"{table}.{key}" for key in values] if isinstance(values, dict) else [table]
             names += [key for key in keys if key not in FREE]
         if names:
-            raise ConfigError(f"{names[0]} is given beside --resume, but {OF_A_RUN}")
+            raise ConfigError(f"{names[0]} is given with --resume, but {OF_A_RUN}")
 
 
 def without_open(table: Table) -> Table:
@@ -85,7 +85,7 @@ def without_open(table: Table) -> Table:
 
 
 def check_data(data: str) -> None:
-    """A file that is not there is noticed before anything heavy is imported."""
+    """Refuses a missing file, before anything heavy is imported."""
     if not data:
         raise ConfigError("--data is missing; give a file of labeled examples")
     for name in data.split(","):
@@ -96,24 +96,25 @@ def check_data(data: str) -> None:
 def train(
     model: Annotated[
         str,
-        Argument("MODEL", "A family (gpt), a published size (gpt2), or a model directory to "
-                 "continue with; with --resume the run."),
+        Argument("MODEL", "A family (gpt), a published size (gpt2), or a model directory to train "
+                 "further; with --resume the run to continue."),
     ],
-    data: Annotated[str, Argument("DATA", "What 'regard prepare' made.")] = "",
+    data: Annotated[str, Argument("DATA", "A data directory of 'regard prepare'.")] = "",
     settings: Settings = (),
     *,
     changes: Annotated[Table, PartialOptions(Recipe, "size", "recipe", *LEARNING)],
     objective: Annotated[
         str | None,
-        Option("causal, masked, span, …, instead of that of the model's paper.", metavar="NAME"),
+        Option("The objective: causal, masked, span, …", metavar="NAME",
+               default="that of the model's paper"),
     ] = None,
     run: RunOptions,
     typed: AskedFor,
 ) -> Table:  # fmt: skip
     """Train a model on prepared text, with its paper's own objective.
 
-    Everything that decides a run is its recipe: a TOML file (--config), or KEY=VALUE after the
-    data. Ctrl-C saves and ends; --resume goes on, bit for bit.
+    A recipe decides everything about a run: a TOML file (--config), or KEY=VALUE after the data.
+    Ctrl-C saves a checkpoint and stops; --resume continues, bit for bit.
 
     \b
     Examples:
@@ -133,7 +134,7 @@ def train(
         named = {"model": model, "data": data, "objective": without_open({"name": objective})}
         recipe = run.recipe(settings, changes, named)
         if not recipe.data:
-            raise ConfigError("DATA is missing; give what 'regard prepare' made, after MODEL")
+            raise ConfigError("DATA is missing; give a directory of 'regard prepare' after MODEL")
         place = run.place()
     if run.dry_run:
         return plan_of(recipe)
@@ -153,10 +154,11 @@ def finetune(
     run: RunOptions,
     typed: AskedFor,
 ) -> Table:
-    """Teach a model a task from labeled examples, with its paper's input format and rates.
+    """Fine-tune a model for a task with labeled examples, as its paper does.
 
-    RUN is the model that has learned it, whatever came before; with --folds RUN/fold-1, … are, and
-    as each keeps its best validation their mean is a little too good.
+    The input format and the learning rate are those of the paper. RUN is the fine-tuned model. With
+    --folds the models are RUN/fold-1, …; each keeps its best validation, so that the mean of their
+    figures is a little too good.
 
     \b
     Examples:
@@ -187,7 +189,7 @@ def finetune(
     chosen, place = FinetuneOptions.of(stages), Path(model)
     if not run.resume:
         if not recipe.examples.task:
-            raise ConfigError("--task is missing; say what to learn, such as --task classify")
+            raise ConfigError("--task is missing; give a task, such as --task classify")
         check_data(recipe.data)
         place = run.place()
         check_extras(recipe)
@@ -201,25 +203,26 @@ def finetune(
 def distill(
     teacher: Annotated[
         str,
-        Argument("TEACHER", "A run or a model directory; with --resume the run to go on with."),
+        Argument("TEACHER", "A run or a model directory; with --resume the run to continue."),
     ],
     settings: Settings = (),
     *,
     data: Annotated[
         str | None,
-        Option("What 'regard prepare' made of a text or of pairs, or a file of labeled examples "
-               "for a teacher that has learned a task.", metavar="FILE"),
+        Option("A data directory of 'regard prepare' (text or pairs), or labeled examples for a "
+               "teacher that was fine-tuned for a task.", metavar="FILE"),
     ] = None,
     method: Annotated[Table, PartialOptions(DistillOptions)],
     changes: Annotated[Table, PartialOptions(Recipe, "examples", *LEARNING)],
     run: RunOptions,
     typed: AskedFor,
 ) -> Table:  # fmt: skip
-    """Teach a small model what a large one knows; RUN is the student, a model like any other.
+    """Train a small model, the student, on the outputs of a large one, the teacher.
 
-    Without --method a task and pairs are learned from softened answers (Hinton et al. 2015), text
-    as DistilBERT was (Sanh et al. 2019). objective.temperature=4, objective.hidden=1 and so on
-    change the parts; a student is no wider and no deeper than its teacher.
+    RUN is the student, a model like any other. Without --method, tasks and pairs are learned from
+    softened outputs (Hinton et al. 2015), and text as DistilBERT learned it (Sanh et al. 2019).
+    objective.temperature=4, objective.hidden=1 and so on change the parts of the loss. A student
+    must not be wider or deeper than its teacher.
 
     \b
     Examples:
@@ -249,7 +252,9 @@ def distill(
                 f"--num-beams is {method['num_beams']}, which only --sequence-level uses"
             )
         if run.dry_run:
-            raise ConfigError("--dry-run: a distillation makes its student first; leave it out")
+            raise ConfigError(
+                "--dry-run is not for a distillation, which builds its student first; leave it out"
+            )
         options = DistillOptions(teacher, **method)
     from regard.methods.distill.run import distill as learn
 
@@ -263,8 +268,8 @@ def align(
     method: AlignOptions,
     data: Annotated[
         str | None,
-        Option("Records with prompt, chosen and rejected: jsonl, csv, tsv, or hub:NAME; for grpo "
-               "prompts alone will do.", metavar="FILE"),
+        Option("Records with prompt, chosen and rejected: jsonl, csv, tsv, or hub:NAME; grpo needs "
+               "only prompts.", metavar="FILE"),
     ] = None,
     changes: Annotated[Table, PartialOptions(Recipe, "examples", "-examples.task",
      "-examples.classes",
@@ -272,13 +277,13 @@ def align(
     run: RunOptions,
     typed: AskedFor,
 ) -> Table:  # fmt: skip
-    """Tune a model that writes (gpt, transformer-xl, lstm, longformer-characters) by what people
-    prefer; --method reward makes a model that scores replies instead (gpt).
+    """Tune a causal model (gpt, transformer-xl, lstm, longformer-characters) with preferences of
+    people; --method reward trains a model that scores replies instead (gpt).
 
-    A prompt is a text, or a list of turns; what learned dialogues reads a text as a turn. RUN is a
-    model like any other, for 'regard generate' and 'regard chat'. grpo writes replies and follows
-    their reward: look at 'kl', which says how far it has gone from the start, and at what it
-    writes, for a reward that can be cheated will be.
+    A prompt is a text, or a list of turns; a model that was trained on dialogues reads a text as a
+    turn. RUN is a model like any other, for 'regard generate' and 'regard chat'. grpo generates
+    replies and maximizes their reward: watch 'kl', the distance from the first model, and read some
+    replies, because a model learns to cheat if the reward allows it.
 
     \b
     Examples:
@@ -315,7 +320,7 @@ def align(
 
 
 def check_extras(recipe: Recipe) -> None:
-    """Refuses variants and knowledge that cannot be had, before anything is read."""
+    """Refuses impossible variants and knowledge, before anything is read."""
     if recipe.augment != type(recipe.augment)():
         from regard.methods.augment.learning import check as check_variants
 
@@ -330,7 +335,7 @@ def check_extras(recipe: Recipe) -> None:
 
 
 def plan_of(recipe: Recipe) -> Table:
-    """The resolved recipe and the estimates; nothing is written."""
+    """Returns the resolved recipe and the estimates. Nothing is written."""
     from regard.methods.runs import data_for
     from regard.training.parallel import ProcessGroup
     from regard.training.plan import prepare
@@ -346,7 +351,7 @@ def plan_of(recipe: Recipe) -> Table:
 
 
 def plan_of_task(recipe: Recipe, stages: FinetuneOptions, out: Path) -> Table:
-    """The same of the fine-tuning itself, without the runs before it."""
+    """Returns the plan of the fine-tuning itself, without the runs before it."""
     from regard.methods.finetune.multi_stage import check_stages
     from regard.methods.finetune.run import as_text
     from regard.methods.finetune.run import check as check_model
@@ -355,15 +360,15 @@ def plan_of_task(recipe: Recipe, stages: FinetuneOptions, out: Path) -> Table:
     check_stages(recipe, stages)
     if as_text(recipe):
         raise ConfigError(
-            f"{recipe.model} learns {recipe.examples.task} as text, which has to be written before "
-            "it can be planned; leave --dry-run out"
+            f"{recipe.model} learns {recipe.examples.task} as text, and the texts must be written "
+            "before a run can be planned; leave --dry-run out"
         )
     plan = plan_of(recipes.replaced(recipe, examples={"folds": stages.folds or None}))
     return plan | without_open({"stages": stages.in_words(out)})
 
 
 def in_lines(result: dict[str, Any]) -> Iterator[str]:
-    """A plain run has said by itself how it ended."""
+    """Yields the result as lines. A plain run has already reported its end."""
     if "recipe" in result and "memory_needed" in result:
         import tomli_w
 

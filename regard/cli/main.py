@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints. A command is imported when it is asked for."""
+"""The command line `regard`. Each command is imported when it is called."""
 
 from __future__ import annotations
 
@@ -16,52 +16,52 @@ from regard.core import VERSION
 from regard.core.errors import RegardError, UnknownName
 from regard.core.foreign import KEYS, NOW, ours, plain
 
-# The module of each group, and what its commands do.
+# The module of each group, and the help of its commands.
 GROUPS: dict[str, tuple[str, dict[str, str]]] = {
     "Data": ("data", {
-        "prepare": "Turn text into tokens to learn from.",
-        "check": "Say what labeled data hold and what is wrong.",
+        "prepare": "Turn text into training data.",
+        "check": "Report what labeled data hold and what is wrong.",
         "augment": "Make variants of labeled examples.",
     }),
     "Learning": ("learn", {
         "train": "Train a model on prepared text.",
-        "finetune": "Teach a model a task from labeled examples.",
-        "distill": "Teach a small model what a large one knows.",
-        "align": "Tune a model by what people prefer: dpo, ipo, reward, grpo.",
+        "finetune": "Fine-tune a model for a task, with labeled examples.",
+        "distill": "Train a small model on the outputs of a large one.",
+        "align": "Tune a model with preferences: dpo, ipo, reward, grpo.",
     }),
     "Using a model": ("use", {
-        "generate": "Let a model continue a text.",
-        "fill": "Let a model fill the blanks of a text.",
+        "generate": "Continue a text.",
+        "fill": "Fill the blanks of a text.",
         "chat": "Talk with a model.",
         "predict": "Classify, tag, answer, choose, translate, … by the task of the model.",
-        "embed": "Make vectors of texts.",
+        "embed": "Compute text embeddings.",
     }),
     "Measuring": ("measure", {
-        "evaluate": "Measure a model on data that it has not learned from.",
-        "probe": "Ask what the layers and heads of a model know.",
+        "evaluate": "Measure a model on test data.",
+        "probe": "Measure what the layers and heads of a model encode.",
         "compare": "Compare models on your text under one budget.",
-        "claims": "Try what papers say: list, run, show.",
+        "claims": "Test the claims of papers: list, run, show.",
     }),
     "Shrinking": ("shrink", {
-        "quantize": "Make a model smaller and faster: weights of 8 bits.",
-        "prune": "Remove what matters least: heads, units, weights.",
+        "quantize": "Quantize the weights of a model to 8 bits.",
+        "prune": "Remove the least important heads, units or weights.",
     }),
     "Looking": ("picture", {
-        "look": "Make a page of a model's attention on a text.",
+        "look": "Write a page that shows a model's attention on a text.",
         "draw": "Draw attention, positions, schedules, masks, ….",
     }),
     "Models and recipes": ("catalog", {
         "models": "List every published size.",
-        "info": "Say what a model directory holds.",
+        "info": "Show what a model directory holds.",
         "convert": "Convert pickled weights to safetensors.",
-        "recipes": "List the recipes that come along, or show one.",
+        "recipes": "List the built-in recipes, or show one.",
     }),
 }  # fmt: skip
 SHELLS = ("bash", "zsh", "fish")
 
 
 class CommandGroup(click.Group):
-    """A command that only groups others; a name that is not known is answered with the nearest."""
+    """A command that only groups others. An unknown name is refused with the nearest known one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -75,7 +75,7 @@ class CommandGroup(click.Group):
 
 
 class Program(CommandGroup):
-    """All commands by their groups; each is imported when it is needed."""
+    """All commands by group. Each is imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for _, commands in GROUPS.values() for name in commands]
@@ -93,7 +93,7 @@ class Program(CommandGroup):
 
 
 def as_click(command: Any) -> click.Command:
-    """A command, or of a table of them a group: its function, then its commands by name."""
+    """Returns a click command. A tuple (function, commands by name) becomes a group."""
     if not isinstance(command, tuple):
         built: click.Command = command.as_click()
         return built
@@ -108,13 +108,13 @@ def as_click(command: Any) -> click.Command:
 
 @click.pass_context
 def help_alone(context: click.Context) -> None:
-    """A command that only groups others shows them when it is given none."""
+    """Prints the help of a group that is called without a command."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
 def show_completion(context: click.Context, _: click.Parameter, shell: str | None) -> None:
-    """Prints what a shell reads to complete commands and options."""
+    """Prints the completion script of a shell."""
     if shell is not None:
         from click.shell_completion import get_completion_class
 
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the program; returns its exit code: 0 done, 2 refused, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows only ASCII gets "?"
+            stream.reconfigure(errors="replace")  # an ASCII terminal shows "?"
     warnings.showwarning = note
     try:
         words = sys.argv[1:] if arguments is None else [str(word) for word in arguments]
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return complain(str(error))
     except (KeyboardInterrupt, click.Abort):
         return 130
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output has stopped, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -186,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def note(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning without the place in the code that gave it."""
+    """Prints a warning without its line of code."""
     print(f"regard: note: {message}", file=sys.stderr)
 
 

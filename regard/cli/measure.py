@@ -1,4 +1,4 @@
-"""`regard evaluate`, `probe` and `compare`: how good models are, and what they know."""
+"""The commands `regard evaluate`, `probe` and `compare`, which measure models."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from regard.evaluation.options import EvaluateOptions, NgramOptions, PromptOptio
 from regard.lab.compare.comparison import ComparisonPlan as Comparing
 from regard.methods.probe.plan import ProbePlan as Probing
 
-CLASSES = 20  # in the table
-WRITING = ("max_new_tokens", "num_beams", "length_penalty", "batch_size")  # of written answers
+CLASSES = 20  # the number of classes in the table
+WRITING = ("max_new_tokens", "num_beams", "length_penalty", "batch_size")  # for generated answers
 SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
 Quiet = Annotated[bool, Option("Print nothing on standard error.")]
-# What asks for prompts; --shots alone does, too.
+# The options of prompts. --shots alone is enough to evaluate by prompts.
 OF_PROMPTS = {"--shots", "--shots-from", "--template", "--verbalizer", "--shot-sampling",
               "--fixed-shots", "--instruction", "--separator", "--score", "--neutral",
               "--blank"}  # fmt: skip
@@ -39,15 +39,21 @@ OF_TEST = {"--against", "--show-errors", "--strict", "--split"}
 
 @dataclass(frozen=True)
 class MeasuringOptions:
-    """How a model is asked, and whether one is."""
+    """How a model is evaluated, or whether an n-gram is."""
 
     prefix: Annotated[
         str | None,
-        Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
+        Option(
+            "The prefix of every text for a published T5, such as 'summarize: '.", metavar="TEXT"
+        ),
     ] = None
     shots_from: Annotated[
         Sequence[str],
-        Option("Draw demonstrations from here.", metavar="FILE", default="DATA, never the same"),
+        Option(
+            "Draw demonstrations from this file.",
+            metavar="FILE",
+            default="DATA without the tested example",
+        ),
     ] = ()
     baseline: Annotated[
         bool,
@@ -64,8 +70,8 @@ def evaluate(
                                    "a saved n-gram and DATA.")],
     data: Annotated[
         Sequence[str],
-        Argument("DATA…", "Labeled files (regard check), or hub:NAME; of a language model text, or "
-                 "what 'regard prepare' made of it."),
+        Argument("DATA…", "Labeled files (regard check), or hub:NAME; for a language model text, "
+                 "or a data directory of 'regard prepare'."),
     ] = (),
     *,
     options: MeasuringOptions,
@@ -76,14 +82,14 @@ def evaluate(
     ngram: Annotated[Table, PartialOptions(NgramOptions)],
     typed: AskedFor,
 ) -> Table:  # fmt: skip
-    """Measure a model on data it has not learned from, by the field's own metrics.
+    """Measure a model on test data, with the standard metrics of the field.
 
-    Figures come with 95% intervals. DIR gets a page with the worst errors (report.html), every
-    answer (predictions.jsonl) and all of it for programs (test.json).
+    Figures come with 95% confidence intervals. DIR gets a page with the worst errors (report.html),
+    every answer (predictions.jsonl) and all results for programs (test.json).
 
-    With --shots the model is asked by prompts and learns nothing: answers to choose from are scored
-    by their likelihood, others are written up to the end of the line. With --baseline the n-gram
-    (modified Kneser-Ney) of a data directory is measured.
+    With --shots the model is prompted, and its weights do not change: answers to choose from are
+    scored by their likelihood, others are generated up to the end of the line. With --baseline the
+    n-gram (modified Kneser-Ney) of a data directory is measured.
 
     \b
     Examples:
@@ -101,7 +107,7 @@ def evaluate(
     if options.baseline:
         return measured_ngram([model, *data], ngram)
     if not data:
-        raise InputError("DATA is missing; give what the model is measured on, after MODEL")
+        raise InputError("DATA is missing; give the test data after MODEL")
     if by_prompts:
         return measured_by_prompts(
             model, data, prompts, options.shots_from, test, reading, options.quiet
@@ -117,12 +123,12 @@ def evaluate(
 
 
 def check_mode(typed: Sequence[str], by_prompts: bool, baseline: bool) -> None:
-    """Refuses options that this way of measuring would leave aside."""
+    """Refuses options that this kind of evaluation would ignore."""
     ways = (
         (OF_PROMPTS, not baseline, "is for prompts, and --baseline measures an n-gram"),
-        (OF_NGRAM, baseline, "is for the n-gram: say --baseline, or leave it out"),
-        (OF_TEST, not by_prompts, "says nothing to a model that is asked by prompts (--shots)"),
-        (OF_TEST - {"--split"}, not baseline, "says nothing to an n-gram (--baseline)"),
+        (OF_NGRAM, baseline, "is for the n-gram: give --baseline, or leave it out"),
+        (OF_TEST, not by_prompts, "has no effect on a model that is prompted (--shots)"),
+        (OF_TEST - {"--split"}, not baseline, "has no effect on an n-gram (--baseline)"),
     )
     for options, fits, why in ways:
         named = [option for option in typed if option in options]
@@ -139,16 +145,16 @@ def measured_by_prompts(
     reading: Table,
     quiet: bool,
 ) -> Table:
-    """Zero-, one- or few-shot: what evaluate() of prompting says, and the answers in a file."""
+    """Evaluates zero-, one- or few-shot, and writes the answers into a file."""
     for name in ("template", "instruction", "separator", "neutral"):
         if name in prompts:
             prompts[name] = unescaped(prompts[name])
     if "blank" in prompts:
         prompts["blank"] = tuple(unescaped(text) for text in prompts["blank"])
-    PromptOptions.of(prompts)  # what cannot be is refused before anything is opened
+    PromptOptions.of(prompts)  # refuses wrong options before anything is opened
     task, out = test.get("task"), test.get("out")
     if not task:
-        raise ConfigError("--task is missing; say what is asked, such as --task classify")
+        raise ConfigError("--task is missing; give a task, such as --task classify")
     from regard.cli.use import opened
     from regard.core.progress import Progress
     from regard.data.problems import Problems
@@ -187,21 +193,21 @@ def write_answers(out: Path, result: Table, rows: list[Table]) -> None:
         (out / "result.json").write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise StorageError(
-            f"the answers cannot be written to {out}: {error.strerror}; give --out another place"
+            f"the answers cannot be written to {out}: {error.strerror}; give another --out"
         ) from None
 
 
 def measured_ngram(paths: list[str], options: Table) -> Table:
-    """The n-gram of a data directory, or a saved one, on a split of the directory."""
+    """Measures the n-gram of a data directory, or a saved one, on a split of the directory."""
     *saved, data = paths
     if len(saved) > 1:
-        raise InputError("--baseline measures one n-gram on one data directory")
+        raise InputError("--baseline measures one n-gram on one data directory; give no more")
     if saved and ("order" in options or "tokens" in options):
-        raise InputError(f"{saved[0]} brings its own counts; leave out --ngram-order and "
+        raise InputError(f"{saved[0]} has its own counts; leave out --ngram-order and "
                          "--max-tokens")  # fmt: skip
     out = options.get("out")
     if out is not None and out.suffix not in (".json", ".safetensors"):
-        raise InputError(f"--out is {out}; its name ends in .json or .safetensors")
+        raise InputError(f"--out is {out}; its name must end in .json or .safetensors")
     if out is not None and not out.parent.is_dir():
         raise InputError(f"--out is {out}, but there is no directory {out.parent}; make it first")
     from regard.data.corpus import Corpus
@@ -209,7 +215,7 @@ def measured_ngram(paths: list[str], options: Table) -> Table:
     from regard.evaluation.ngram_baseline import count, measure
 
     split = options.get("split", NgramOptions.split)
-    Corpus.open(Path(data), split)  # an unknown split is refused before the work
+    Corpus.open(Path(data), split)  # refuses an unknown split before the work
     report = over_the_line if sys.stderr.isatty() else None
     try:
         if saved:
@@ -228,7 +234,7 @@ def measured_ngram(paths: list[str], options: Table) -> Table:
 
 
 def over_the_line(text: str) -> None:
-    """One line of the terminal, written over by the next."""
+    """Prints a line of the terminal that the next one overwrites."""
     print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
@@ -237,27 +243,27 @@ def over_the_line(text: str) -> None:
 
 def probe(
     run: Annotated[
-        str, Argument("RUN", "A run or a model directory; with --resume the OUT to go on with.")
+        str, Argument("RUN", "A run or a model directory; with --resume the OUT to continue.")
     ],
     *,
-    out: Annotated[Path | None, Option("The directory to write.", metavar="OUT")] = None,
+    out: Annotated[Path | None, Option("Write the results here.", metavar="OUT")] = None,
     plan: Annotated[Table, PartialOptions(Probing)],
-    resume: Annotated[bool, Option("RUN is an OUT that was stopped: go on with it.")] = False,
+    resume: Annotated[bool, Option("RUN is an OUT that was stopped: continue it.")] = False,
     quiet: Quiet = False,
     typed: AskedFor,
 ) -> Table:
-    """Ask what a model's layers and heads know, beside what an untrained model would.
+    """Measure what a model's layers and heads encode, compared with an untrained model.
 
-    Small probes learn labels from frozen states, layer by layer; OUT gets figures (probe.json) and
-    curves (probe.svg). What --task can be:
+    Small probes learn labels from frozen hidden states, layer by layer; OUT gets figures
+    (probe.json) and curves (probe.svg). The values of --task are:
 
     \b
-      FILE               words with tags, texts or pairs with labels; of CoNLL-U the parts of
-                         speech (--field tags=xpos or tags=relation: others)
+      FILE               words with tags, texts or pairs with labels; CoNLL-U: the parts of
+                         speech (or others: --field tags=xpos, --field tags=relation)
       auto:NAME          capital, number, punctuation-next, word-length, position, previous-word,
                          sentence-length, word-order, same-document: made from plain text
       structure          distances, depths and heads of dependency trees
-      heads              how far and at whom each head looks; with CoNLL-U, along which relations
+      heads              how far and where each head attends; with CoNLL-U, along which relations
 
     \b
     Examples:
@@ -273,10 +279,10 @@ def probe(
         if plan.get("untrained") is False:
             beside = ["--no-untrained" if one == "--untrained" else one for one in beside]
         if beside:
-            raise ConfigError(f"{beside[0]} is given beside --resume, but a probing goes on as it "
-                              "began; give OUT alone")  # fmt: skip
+            raise ConfigError(f"{beside[0]} is given with --resume, but a probing continues with "
+                              "its own options; give only OUT")  # fmt: skip
     elif out is None:
-        raise ConfigError("--out is missing; give the directory that shall be written")
+        raise ConfigError("--out is missing; give the directory for the results")
     chosen = None if resume else Probing(run, **plan)
     from regard.methods.probe.experiment import probe as begin
     from regard.methods.probe.experiment import resume as go_on
@@ -289,7 +295,7 @@ def probe(
         assert out is not None
         result = begin(chosen, out, quiet=quiet)
     if result["outcome"] == "interrupted":
-        say(f"stopped; go on with: regard probe --resume {result['out']}")
+        say(f"stopped; continue with: regard probe --resume {result['out']}")
     return result
 
 
@@ -305,11 +311,14 @@ def probed_lines(result: Table) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """What is asked of a comparison besides its plan."""
+    """The options of a comparison that are not in its plan."""
 
     budget: Annotated[
         str,
-        Option("Of each model: a time (90s, 10m, 2h), tokens (2Mtok) or operations (0.3Pflop)."),
+        Option(
+            "The budget of each model: a time (90s, 10m, 2h), tokens (2Mtok) or operations "
+            "(0.3Pflop)."
+        ),
     ] = "2m"
     models: Annotated[
         str,
@@ -319,12 +328,12 @@ class CompareOptions:
             default="one of each family",
         ),
     ] = ""
-    out: Annotated[Path | None, Option("Where everything goes.", metavar="DIR")] = None
+    out: Annotated[Path | None, Option("Write the comparison here.", metavar="DIR")] = None
     lr: Annotated[float | None, LR] = None
     split_by: Annotated[
-        str | None, Option("What ends a document of text: blank, line or file.")
+        str | None, Option("Where a document ends: at a blank line, a line or a file.")
     ] = None
-    resume: Annotated[bool, Option("SOURCE is a comparison: go on with it.")] = False
+    resume: Annotated[bool, Option("SOURCE is a comparison: continue it.")] = False
     quiet: Quiet = False
 
 
@@ -333,8 +342,8 @@ def compare(
         Sequence[str],
         Argument(
             "SOURCE… [KEY=VALUE]…",
-            "Text in any form that 'regard prepare' reads, or what it "
-            "made; with --resume the comparison. KEY=VALUE changes every model's recipe.",
+            "Text in any form that 'regard prepare' reads, or its data directory; with --resume "
+            "the comparison. KEY=VALUE changes every model's recipe.",
         ),
     ] = (),
     *,
@@ -342,12 +351,12 @@ def compare(
     plan: Annotated[Table, PartialOptions(Comparing)],
     typed: AskedFor,
 ) -> Table:
-    """Put the models side by side: same text, tokenizer and division, each with its own objective
-    and the same budget.
+    """Compare models: all have the same text, tokenizer, splits and budget, and each has its own
+    objective.
 
-    What can be compared is: bits per byte of unseen text among models that read from left to right,
-    hidden words among those that see both sides, sentences against counterfeits, speed and memory.
-    Ctrl-C keeps what is there; --resume goes on.
+    The report compares bits per byte of unseen text among causal models, masked words among models
+    that see both sides, sentences against corrupted ones, speed and memory. Ctrl-C keeps finished
+    work; --resume continues.
 
     \b
     Examples:
@@ -370,10 +379,10 @@ def compare(
         beside = [*(option for option in typed if option not in ("--resume", "--quiet", "--json")),
                   *settings]  # fmt: skip
         if beside:
-            raise ConfigError(f"{beside[0]} is given beside --resume, but a comparison goes on by "
-                              "its own plan; leave it out, or begin a new comparison")  # fmt: skip
+            raise ConfigError(f"{beside[0]} is given with --resume, but a comparison continues by "
+                              "its own plan; leave it out, or start a new comparison")  # fmt: skip
         if len(texts) > 1:
-            raise ConfigError(f"--resume goes on with one comparison; {len(texts)} are given")
+            raise ConfigError(f"--resume continues one comparison, and {len(texts)} are given")
         place = Path(texts[0])
         return run_comparison(again(place), place, options.quiet)
     if options.out is None:
@@ -390,7 +399,7 @@ def compare(
 
 
 def run_comparison(plan: Any, place: Path, quiet: bool) -> Table:
-    """Runs what is missing; the report says what is there, whatever ended it."""
+    """Runs the models that are missing. The report shows all results so far, however it ended."""
     from regard.lab.compare.comparison import Comparison, ComparisonFailed, ComparisonStopped
     from regard.lab.compare.display import display
     from regard.lab.compare.lineup import NGRAM
@@ -422,7 +431,7 @@ def code(result: Table) -> int:
 
 
 def where_evaluated(result: Table) -> str:
-    """The page of a test, or the answers to prompts; an n-gram leaves neither."""
+    """Says where the page of a test or the answers to prompts are. An n-gram writes neither."""
     if "out" not in result or "orders" in result:
         return ""
     place = Path(result["out"])

@@ -1,4 +1,4 @@
-"""How the results of `regard evaluate` are shown to people."""
+"""Formats the results of `regard evaluate` for people."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from regard.core.tables import Table
 
-CLASSES = 20  # in the table
+CLASSES = 20  # the number of classes in the table
 
 
 def in_lines(result: Table) -> Iterator[str]:
-    """The figures of a test, of prompts, or of an n-gram."""
+    """Yields the figures of a test, of prompts, or of an n-gram."""
     if "orders" in result:
         yield from ngram_lines(result)
     elif "shots" in result:
@@ -21,7 +21,7 @@ def in_lines(result: Table) -> Iterator[str]:
 
 
 def test_lines(result: Table) -> Iterator[str]:
-    """Figures with their intervals, the classes, and what two runs compare to."""
+    """Yields figures with their intervals, the classes, and the comparison of two runs."""
     units = result.get("units", "examples")
     yield f"{result['task']}, {result['examples']:,} {units}"
     margin = max(map(len, result["figures"])) + 2
@@ -60,7 +60,7 @@ def shown(value: float | None) -> str:
 
 
 def prompt_lines(result: Table) -> Iterator[str]:
-    """How the model was asked; of answers to choose from every score beside what needs no model."""
+    """Yields the prompt and the figures; for answers to choose from, each score and baselines."""
     shots, between = result["shots"], f"{result['level']:.0%} interval"
     drawn = f", {result['draw']}{', fixed' * result['fixed']}, seed {result['seed']}"
     demonstrations = f"{shots} demonstration{'s' * (shots != 1)}{drawn if shots else ''}"
@@ -91,7 +91,7 @@ def figure_line(name: str, value: float | None, between: Sequence[float] | None 
 
 
 def ngram_lines(result: Table) -> Iterator[str]:
-    """A line an order, then what was counted and scored."""
+    """Yields one line per order, then what was counted and scored."""
     yield f"{'order':>5}  {'perplexity':>12}  {'bits per byte':>13}  {'n-grams':>12}"
     for row in result["orders"]:
         mark = "  fallback discounts" if row["fallback"] else ""

@@ -1,11 +1,11 @@
-"""A function as a command: its parameters, and the fields of dataclasses, become click's options.
+"""Turns a function into a command: its parameters and dataclass fields become click options.
 
     def train(model: Annotated[str, Argument("MODEL", "…")], *,
               changes: Annotated[Table, Given(Recipe)], run: RunOptions) -> dict
 
-Here `model` is a word, `changes` has a table of those keys of a recipe that were asked for, and
-`run` is a dataclass made of its own options. What is not asked for is None on the way, so that the
-defaults stand in the dataclasses alone. `call` is the same for Python: `train("gpt", lr=1e-3)`.
+Here `model` is an argument, `changes` is a table of the recipe keys that the user set, and `run`
+is a dataclass with its own options. An option that is not set is left out, so that defaults stand
+only in the dataclasses. Python calls the same function: `train("gpt", lr=1e-3)`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from regard.core.options import Argument, Option, PartialOptions
 YES_NO = ("yes", "no")
 ASKED = "asked for"
 UNGROUPED = ("plan", "options", "run", "changes")  # parameters whose options need no heading
-AskedFor = NewType("AskedFor", list[str])  # a parameter: the options that were asked for, by name
+AskedFor = NewType("AskedFor", list[str])  # a parameter: the names of the options that are set
 
 
 @dataclass(frozen=True)
 class OptionSpec:
-    """One option or one word: where it comes from and where its value goes."""
+    """One option or one argument: its name, its type, and the field that its value goes to."""
 
-    name: str  # of the value, such as "max_new_tokens"
-    path: tuple[str, ...]  # of the field, from the dataclass down; () is the parameter itself
+    name: str  # the name of the value, such as "max_new_tokens"
+    path: tuple[str, ...]  # the path to the field in the dataclass; () is the parameter itself
     kind: Any  # the annotation, without None
     default: Any
     about: Option | Argument
@@ -79,7 +79,7 @@ class OptionSpec:
         )
 
     def told(self) -> str:
-        """The help, with the default where it says something."""
+        """Returns the help, with the default if it is informative."""
         assert isinstance(self.about, Option)
         shown = self.about.default
         if not shown and self.default not in (None, MISSING, "", False, [], (), {}, 0):
@@ -103,7 +103,7 @@ class OptionSpec:
         return types[kind]
 
     def value(self, value: Any) -> Any:
-        """What the dataclass holds, of what click or Python gave."""
+        """Converts a value of click or Python to the value of the dataclass field."""
         if get_args(self.kind) == YES_NO and isinstance(value, bool):
             return "yes" if value else "no"
         if not self.is_list:
@@ -125,7 +125,7 @@ class OptionSpec:
 
 
 class NearestChoice(click.Choice[str]):
-    """A few words to choose from; a wrong one is answered with the nearest."""
+    """A choice among a few words. A wrong word is refused with the nearest right one."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if value not in self.choices:
@@ -135,7 +135,7 @@ class NearestChoice(click.Choice[str]):
 
 
 class NamedValue(click.ParamType):
-    """NAME=VALUE."""
+    """A value of the form NAME=VALUE."""
 
     name = "name=value"
 
@@ -148,7 +148,7 @@ class NamedValue(click.ParamType):
 
 
 class CommaSeparated(click.ParamType):
-    """Values with commas between them."""
+    """Values that are separated by commas."""
 
     name = "list"
 
@@ -172,11 +172,11 @@ class CommaSeparated(click.ParamType):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a function, with the leaves that its value is made of."""
+    """A parameter of a function, with the options from which its value is built."""
 
     name: str
     leaves: list[OptionSpec]
-    build: Callable[[dict[str, Any]], Any]  # of what was given, by the leaves' names
+    build: Callable[[dict[str, Any]], Any]  # builds it from the values that are set, by name
 
 
 @cache
@@ -217,14 +217,14 @@ def as_parameter(name: str, hint: Any, default: Any) -> Parameter:
 
 
 def group_of(parameter: str, leaf: OptionSpec) -> str:
-    """The table of a recipe, or the parameter where it says what its options are about."""
+    """Returns the help section of an option: the recipe's table, or the parameter's name."""
     if len(leaf.path) > 1:
         return leaf.path[0].title()
     return "Options" if parameter in UNGROUPED else parameter.title()
 
 
 def described(hint: Any) -> tuple[Any, Any]:
-    """The type of an annotation without None, and what is said of it as an option."""
+    """Returns the type of an annotation without None, and its Option or Argument."""
     about = None
     if get_origin(hint) is Annotated:
         hint, *extras = get_args(hint)
@@ -238,18 +238,18 @@ def described(hint: Any) -> tuple[Any, Any]:
 
 
 def name_of(field_name: str, about: Option | Argument) -> str:
-    """max_new_tokens"""
+    """Returns the name of an option's value, such as max_new_tokens."""
     option = about.name if isinstance(about, Option) else ""
     return option.removeprefix("--").replace("-", "_") or field_name
 
 
 def as_option(name: str) -> str:
-    """--max-new-tokens"""
+    """Returns the name as an option, such as --max-new-tokens."""
     return f"--{name.replace('_', '-')}"
 
 
 def leaves_of(kind: type, path: tuple[str, ...] = ()) -> Iterator[OptionSpec]:
-    """The fields of a dataclass that are options, those of its parts included."""
+    """Yields the fields of a dataclass that are options, including those of nested dataclasses."""
     hints = get_type_hints(kind, include_extras=True)
     for each in dataclasses.fields(kind):
         inner, about = described(hints[each.name])
@@ -264,7 +264,7 @@ def leaves_of(kind: type, path: tuple[str, ...] = ()) -> Iterator[OptionSpec]:
 
 
 def as_table(leaves: list[OptionSpec], values: dict[str, Any]) -> dict[str, Any]:
-    """What was given, by the names of the fields."""
+    """Returns the values that are set, by the names of the fields."""
     table: dict[str, Any] = {}
     for leaf in leaves:
         if leaf.name in values:
@@ -276,7 +276,7 @@ def as_table(leaves: list[OptionSpec], values: dict[str, Any]) -> dict[str, Any]
 
 
 def built(kind: Any, table: dict[str, Any]) -> Any:
-    """A dataclass, and its parts, with the values of a table."""
+    """Builds a dataclass, and its nested dataclasses, from a table."""
     hints = get_type_hints(kind)
     values = {
         name: built(hints[name], value) if dataclasses.is_dataclass(hints[name]) else value
@@ -296,10 +296,10 @@ class Command:
     """A function that does the work, and how its result is shown."""
 
     function: Callable[..., Any]
-    lines: Lines | None = None  # of the result, for people; None: it is shown on the way
+    lines: Lines | None = None  # formats the result for people; None: the function prints it
     code: Callable[[dict[str, Any]], int] = field(default=lambda result: 0)
-    after: Callable[[dict[str, Any]], str] = field(default=lambda result: "")  # a last line
-    json: bool = True  # may the result be asked for as JSON?
+    after: Callable[[dict[str, Any]], str] = field(default=lambda result: "")  # the last line
+    json: bool = True  # does it have the option --json?
 
     @property
     def name(self) -> str:
@@ -307,7 +307,7 @@ class Command:
 
     @property
     def leaves(self) -> dict[str, OptionSpec]:
-        """By name; an option that several dataclasses share is one."""
+        """The options by name. An option that several dataclasses share stands once."""
         leaves: dict[str, OptionSpec] = {}
         for parameter in parameters(self.function):
             for leaf in parameter.leaves:
@@ -315,11 +315,13 @@ class Command:
         return leaves
 
     def __call__(self, *words: Any, **options: Any) -> Any:
-        """The same from Python: words in their order, options by their names with underscores."""
+        """Runs the command from Python: arguments by position, options by name with underscores."""
         leaves = self.leaves
         order = [name for name, leaf in leaves.items() if isinstance(leaf.about, Argument)]
         if len(words) > len(order):
-            raise InputError(f"{self.name} takes {', '.join(order)}; {len(words)} words were given")
+            raise InputError(
+                f"{self.name} takes the arguments {', '.join(order)}, and {len(words)} were given"
+            )
         values = dict(zip(order, words, strict=False)) | options
         for name in values:
             if name not in leaves:
@@ -327,19 +329,19 @@ class Command:
         missing = [name for name, leaf in leaves.items()
                    if leaf.default is MISSING and name not in values]  # fmt: skip
         if missing:
-            raise InputError(f"{self.name} needs {missing[0]}")
+            raise InputError(f"{self.name} needs {missing[0]}; give {missing[0]}=…")
         values = {name: value for name, value in values.items() if value is not None}
         return self.run(values, "--json")
 
     def run(self, values: dict[str, Any], *more: str) -> Any:
-        """Calls the function with what was given; `more` are options of all commands."""
+        """Calls the function with the values; `more` are options that all commands have."""
         leaves = self.leaves
         typed = [as_option(n) for n in values if isinstance(leaves[n].about, Option)] + [*more]
         values = values | {ASKED: typed}
         return self.function(**{p.name: p.build(values) for p in parameters(self.function)})
 
     def as_function(self) -> Callable[..., Any]:
-        """For Python, with the words of the command line as its signature."""
+        """Returns a Python function with the options of the command line as its signature."""
 
         def verb(*words: Any, **options: Any) -> Any:
             return self(*words, **options)
@@ -378,7 +380,7 @@ class Command:
 
 
 class DocumentedCommand(click.Command):
-    """Its help explains words like options, and groups the options of a recipe by their tables."""
+    """A command whose help describes its arguments, and groups recipe options by table."""
 
     leaves: list[OptionSpec]
 

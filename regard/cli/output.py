@@ -1,4 +1,4 @@
-"""How results are shown: lines for people, one JSON object for programs."""
+"""Prints results: as lines for people, or as one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def show(command: Command, result: dict[str, Any], as_json: bool, quiet: bool) -> int:
     """Prints the result of a command; returns its exit code."""
-    if not result.get("first", True):  # of several processes one speaks
+    if not result.get("first", True):  # only the first of several processes prints
         return command.code(result)
     if as_json:
         print_json(result)
@@ -30,7 +30,7 @@ def show(command: Command, result: dict[str, Any], as_json: bool, quiet: bool) -
 
 
 def print_json(value: Any) -> None:
-    """Lists of numbers stay in their lines."""
+    """Prints JSON. It is indented, unless it holds tables of numbers."""
     numbers = isinstance(value, dict) and any(
         isinstance(row, list) and row and isinstance(row[0], list) for row in value.values()
     )
@@ -47,13 +47,13 @@ def say(line: str) -> None:
 
 
 def fitted(line: str) -> str:
-    """On a terminal no longer than it is wide."""
+    """Cuts a line to the width of the terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     return line if width is None or len(line) <= width else line[: width - 1] + "…"
 
 
 def columns(rows: Sequence[Sequence[str]], aligned: str) -> Iterator[str]:
-    """A table; `aligned` has < or > for each column."""
+    """Yields the lines of a table; `aligned` has < or > for each column."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = zip(row, aligned, widths, strict=True)
@@ -72,10 +72,10 @@ def utf8(read: Callable[[], str], where: str = "standard input") -> str:
 
 
 def text_or_input(text: str) -> str:
-    """The text itself, or for - what standard input says."""
+    """Returns the text, or standard input if the text is "-"."""
     return utf8(sys.stdin.read).removesuffix("\n") if text == "-" else text
 
 
 def unescaped(text: str) -> str:
-    """A line break can be written as \\n."""
+    """Turns \\n and \\t, as typed, into a line break and a tab."""
     return text.replace("\\n", "\n").replace("\\t", "\t")

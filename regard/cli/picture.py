@@ -1,4 +1,4 @@
-"""`regard look` and `draw`: pages and pictures."""
+"""The commands `regard look` and `draw`, which write pages and pictures."""
 
 from __future__ import annotations
 
@@ -22,49 +22,50 @@ SENTENCE = "the animal did not cross the street because it was too tired"
 
 @dataclass(frozen=True)
 class LookPageOptions:
-    """What the page shows besides the text, and where it goes."""
+    """What the page shows in addition to the text, and where it is written."""
 
     out: Annotated[
         Path | None, Option("The page.", metavar="FILE.html", default="RUN-look.html, here")
     ] = None
-    second_text: Annotated[str | None, Option("Another text, side by side.", metavar="TEXT")] = None
-    against: Annotated[str, Option("Another model beside it, on the same text.", metavar="RUN")] = (
-        ""
+    second_text: Annotated[str | None, Option("Show a second text beside it.", metavar="TEXT")] = (
+        None
     )
+    against: Annotated[str, Option("Show another model on the same text.", metavar="RUN")] = ""
     target: Annotated[
         str | None,
-        Option("What a decoder writes.", metavar="TEXT", default="the model writes it itself"),
+        Option("The text of the decoder.", metavar="TEXT", default="the model generates it"),
     ] = None
     permutation: Annotated[
         str,
         Option(
-            "XLNet: the tokens to guess, in this order, or a seed to draw an order by.",
+            "XLNet: the tokens to predict, in this order, or a seed for a random order.",
             metavar="3,1,2|SEED",
         ),
     ] = ""
     memory_text: Annotated[
         str | None,
-        Option("Transformer-XL, XLNet: the text before, remembered.", metavar="TEXT"),
+        Option("Transformer-XL, XLNet: the text before, kept in memory.", metavar="TEXT"),
     ] = None
     global_tokens: Annotated[
         Sequence[int],
-        Option("Longformer: which tokens are global.", metavar="1,7", commas=True),
+        Option("Longformer: the tokens with global attention.", metavar="1,7", commas=True),
     ] = ()
-    with_knowledge: Annotated[bool, Option("With facts from the run's own graph.")] = False
-    force: Annotated[bool, Option("Replace what exists.")] = False
+    with_knowledge: Annotated[bool, Option("Add facts from the run's own graph.")] = False
+    force: Annotated[bool, Option("Overwrite an existing file.")] = False
     download: Annotated[bool, DOWNLOAD] = False
 
 
 def look(
     run: Annotated[str, Argument("RUN", "A run or a model directory.")],
-    text: Annotated[str, Argument("TEXT", "What it reads; - is standard input.")],
+    text: Annotated[str, Argument("TEXT", "The text to read; - is standard input.")],
     *,
     options: LookPageOptions,
 ) -> Table:
-    """Make one page of a model's attention on a text, to open in any browser.
+    """Write one page that shows a model's attention on a text, for any browser.
 
-    Every layer and head as arcs and as a matrix, their mean and rollout, cross-attention, memory,
-    XLNet's two streams, windows and global tokens, facts of a graph. The page needs no network.
+    It shows every layer and head as arcs and as a matrix, their mean and rollout, cross-attention,
+    memory, XLNet's two streams, windows and global tokens, and facts of a graph. The page needs no
+    network.
 
     \b
     Examples:
@@ -76,7 +77,7 @@ def look(
     """
     file = options.out or Path(f"{Path(run).resolve().name}-look.html")
     if file.exists() and not options.force:
-        raise InputError(f"{file} exists already; choose another --out, or say --force")
+        raise InputError(f"{file} exists already; choose another --out, or give --force")
     if not file.parent.is_dir():
         raise InputError(f"there is no directory {file.parent} to write {file.name} into; make it")
     parts = [part.strip() for part in options.permutation.split(",") if part.strip()]
@@ -87,7 +88,7 @@ def look(
         )
     order: Any = [int(part) for part in parts] if "," in options.permutation else None
     if parts and order is None:
-        order = int(parts[0])  # a number alone is a seed
+        order = int(parts[0])  # a single number is a seed
     if any(number < 0 for number in options.global_tokens):
         raise InputError(
             f"--global-tokens has {min(options.global_tokens)}; tokens are counted from 0"
@@ -112,7 +113,7 @@ def look(
 
 
 def layer_progress(done: int, total: int) -> None:
-    """One line that is written over, and gone at the end."""
+    """Prints the progress in one line, which is cleared at the end."""
     line = "" if done == total else f"layer {done} of {total}"
     print(f"\r{line:<24}\r", end="", file=sys.stderr, flush=True)
 
@@ -120,13 +121,13 @@ def layer_progress(done: int, total: int) -> None:
 # -- draw
 
 Out = Annotated[
-    Path | None, Option("Write an SVG, or a PNG (letters in ASCII), here.", metavar="FILE")
+    Path | None, Option("Write an SVG, or a PNG (ASCII letters only), here.", metavar="FILE")
 ]
 Download = Annotated[bool, DOWNLOAD]
-Length = Annotated[int, Option("Tokens of the picture.", "--seq-len", "N")]
-Seed = Annotated[int, Option("Decides every random choice.", "--seed", "N")]
+Length = Annotated[int, Option("The number of tokens in the picture.", "--seq-len", "N")]
+Seed = Annotated[int, Option("The seed of every random choice.", "--seed", "N")]
 Model = Annotated[str, Argument("MODEL", "A model directory, or a published size.")]
-Text = Annotated[str, Argument("[TEXT]", "The words that are read.")]
+Text = Annotated[str, Argument("[TEXT]", "The words to read.")]
 
 
 def attention(
@@ -135,18 +136,18 @@ def attention(
     model: Annotated[
         str, Option("A model directory, or a published size (untrained).", metavar="NAME")
     ] = "gpt2",
-    layer: Annotated[int, Option("Which layer, counted from 1.", metavar="N")] = 1,
+    layer: Annotated[int, Option("The layer, counted from 1.", metavar="N")] = 1,
     head: Annotated[
-        int | None, Option("Which head, counted from 1.", metavar="N", default="the mean of all")
+        int | None, Option("The head, counted from 1.", metavar="N", default="the mean of all")
     ] = None,
     out: Out = None,
     download: Download = False,
 ) -> Table:
-    """Draw who looks at whom while a model reads TEXT.
+    """Draw which tokens attend to which while a model reads TEXT.
 
-    The terminal gets a small picture; --out writes one for a page, with the weights as tooltips.
-    A model without a tokenizer, or of a published size, reads the words of TEXT as numbers. A
-    decoder's cross-attention is another layer.
+    The terminal shows a small picture; --out writes a larger one, with the weights as tooltips. A
+    model without a tokenizer, or of a published size, reads the words of TEXT as numbers. The
+    cross-attention of a decoder counts as a separate layer.
 
     \b
     Examples:
@@ -156,24 +157,24 @@ def attention(
     from regard.lab.draw.pictures import ending
 
     if out is not None:
-        ending(out)  # refused before a model is opened
+        ending(out)  # refuses a wrong suffix before a model is opened
     from regard.lab.draw.attention import look as attended
 
     return drawn(attended(model, text, layer, head, download=download), out, also=True)
 
 
 def positions(
-    model: Annotated[str, Argument("[MODEL]", "A model directory; none: sinusoids.")] = "",
+    model: Annotated[str, Argument("[MODEL]", "A model directory; without it, sinusoids.")] = "",
     *,
     length: Length = 32,
-    width: Annotated[int, Option("Numbers of each that are shown.", metavar="N")] = 64,
+    width: Annotated[int, Option("Show N numbers of each position.", metavar="N")] = 64,
     layout: Annotated[
         Literal["interleaved", "halves", "tensor2tensor"], Option("The order of sinusoids.")
     ] = "interleaved",
     out: Out = None,
     download: Download = False,
 ) -> Table:
-    """Draw positions as a heat map: sinusoids, or the table that a model has learned.
+    """Draw position embeddings as a heat map: sinusoids, or those that a model has learned.
 
     \b
     Examples:
@@ -186,17 +187,17 @@ def positions(
 
 
 def schedules(
-    names: Annotated[str, Argument("[NAME,NAME,…]", "Which ones.")] = "noam,linear,cosine",
+    names: Annotated[str, Argument("[NAME,NAME,…]", "The schedules.")] = "noam,linear,cosine",
     *,
-    steps: Annotated[int, Option("Learn for N steps.", metavar="N")] = 1000,
+    steps: Annotated[int, Option("The number of training steps.", metavar="N")] = 1000,
     warmup: Annotated[
-        float, Option("Steps in which the learning rate rises, or below 1 their share.")
+        float, Option("The number of warmup steps; below 1 it is a share of all steps.")
     ] = 0.1,
     rate: Annotated[float, Option(LR.help, LR.name, LR.metavar)] = 1.0,
     power: Annotated[float, Option("The power of polynomial.", metavar="X")] = 1.0,
     out: Out = None,
 ) -> Table:
-    """Draw learning rates over the steps of a run.
+    """Draw learning rate schedules over the steps of a run.
 
     \b
     Examples:
@@ -218,31 +219,34 @@ def masks(
     *,
     length: Length = 16,
     past: Annotated[
-        int | None, Option("causal: remembered rows before.", "--past-len", "N")
+        int | None, Option("causal: the number of cached tokens before.", "--past-len", "N")
     ] = None,
     prefix: Annotated[
-        int | None, Option("prefix: rows that see each other.", "--prefix-len", "N")
+        int | None, Option("prefix: the number of tokens that see each other.", "--prefix-len", "N")
     ] = None,
     window: Annotated[
-        int | None, Option("window, longformer: both sides.", "--window", "N")
+        int | None, Option("window, longformer: its size on both sides.", "--window", "N")
     ] = None,
     num_globals: Annotated[
-        int | None, Option("longformer, bigbird: global tokens.", "--num-globals", "N")
+        int | None,
+        Option("longformer, bigbird: the number of global tokens.", "--num-globals", "N"),
     ] = None,
-    block: Annotated[int | None, Option("bigbird: tokens of a block.", "--block-size", "N")] = None,
+    block: Annotated[
+        int | None, Option("bigbird: the number of tokens of a block.", "--block-size", "N")
+    ] = None,
     random: Annotated[
-        int | None, Option("bigbird: blocks that are drawn.", "--num-random", "N")
+        int | None, Option("bigbird: the number of random blocks.", "--num-random", "N")
     ] = None,
-    seed: Annotated[int | None, Option("Decides every random choice.", metavar="N")] = None,
+    seed: Annotated[int | None, Option("The seed of every random choice.", metavar="N")] = None,
     memory: Annotated[
-        int | None, Option("xlnet: remembered rows before.", "--mem-len", "N")
+        int | None, Option("xlnet: the number of memory tokens before.", "--mem-len", "N")
     ] = None,
     branches: Annotated[
-        int | None, Option("knowledge: branches of a word.", "--branches", "N")
+        int | None, Option("knowledge: the number of branches of a word.", "--branches", "N")
     ] = None,
     out: Out = None,
 ) -> Table:
-    """Draw who may see whom: a row asks, a column is looked at.
+    """Draw an attention mask: a row is a query, a column is a key.
 
     \b
     Examples:
@@ -262,10 +266,10 @@ def order(
     text: Text = "the cat sat on the mat",
     *,
     seed: Seed = 1,
-    memory: Annotated[int, Option("Remembered rows before.", "--mem-len", "N")] = 0,
+    memory: Annotated[int, Option("The number of memory tokens before.", "--mem-len", "N")] = 0,
     out: Out = None,
 ) -> Table:
-    """Draw one of XLNet's orders and what both streams see in it: h is content, g is query.
+    """Draw an order of XLNet and what both streams see in it: h is content, g is query.
 
     \b
     Example:
@@ -278,7 +282,7 @@ def order(
 
 
 def drawn_parameters(model: Model, *, out: Out = None) -> Table:
-    """Draw how many weights stand in which layer.
+    """Draw the number of parameters of each layer.
 
     \b
     Example:
@@ -290,7 +294,7 @@ def drawn_parameters(model: Model, *, out: Out = None) -> Table:
 
 
 def operations(model: Model, *, length: Length = 512, out: Out = None) -> Table:
-    """Draw what reading a text costs, by layer: operations of one pass forward.
+    """Draw the operations of one forward pass, by layer.
 
     \b
     Example:
@@ -302,7 +306,7 @@ def operations(model: Model, *, length: Length = 512, out: Out = None) -> Table:
 
 
 def drawn(picture: Picture, out: Path | None, *, also: bool = False) -> Table:
-    """The numbers of a picture, and the picture for a terminal; `also` where it is in a file."""
+    """Returns a picture's data and terminal lines; with `also`, lines even if a file is written."""
     from regard.lab.draw.pictures import write
     from regard.report.heatmap import PLAIN_SHADES, SHADES
 
@@ -315,7 +319,7 @@ def drawn(picture: Picture, out: Path | None, *, also: bool = False) -> Table:
 
 
 class PictureData(dict[str, Any]):
-    """The numbers of a picture, with the lines that a terminal shows of it."""
+    """The data of a picture, with its lines for a terminal."""
 
     def __init__(self, numbers: Table, lines: list[str]) -> None:
         super().__init__(numbers)

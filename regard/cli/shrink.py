@@ -1,4 +1,4 @@
-"""`regard quantize` and `prune`: smaller models."""
+"""The commands `regard quantize` and `prune`, which make models smaller."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from regard.data.readers import ReaderOptions as Reading
 from regard.evaluation.options import EvaluateOptions
 from regard.methods.options import PruneOptions, QuantizeOptions
 
-NAMED = 5  # matrices in a line
-TESTING = ("task", "split", "skip")  # of what is measured before and after
+NAMED = 5  # the number of matrices named in a line
+TESTING = ("task", "split", "skip")  # options of the test before and after
 OF_DATA = {"--limit", "--task", "--split", "--skip", "--field", "--format", "--header",
            "--importance-examples"}  # fmt: skip
 Run = Annotated[str, Argument("RUN", "A run or a model directory.")]
-Out = Annotated[Path, Option("A new directory for the model.", metavar="DIR")]
+Out = Annotated[Path, Option("Write the model into this new directory.", metavar="DIR")]
 Quiet = Annotated[bool, Option("Print nothing on standard error.")]
 Testing = Annotated[Table, PartialOptions(EvaluateOptions, *TESTING)]
 Fields = Annotated[Table, PartialOptions(Reading, "form", "fields", "header")]
 
 
 def testing_of(data: Sequence[str], typed: Sequence[str], testing: Table, reading: Table) -> Table:
-    """How the score before and after is measured; without data this would say nothing."""
+    """Returns the options of the test before and after. Refuses them if there is no data."""
     named = [option for option in typed if option in OF_DATA]
     if named and not data:
         raise ConfigError(
-            f"{named[0]} is about the data that a model is tested on, and --data is not given; "
-            "give it, or leave the option out"
+            f"{named[0]} is about the test data, and --data is not given; give it, or leave the "
+            "option out"
         )
     return testing | {"reading": reading}
 
@@ -47,11 +47,11 @@ def quantize(
     quiet: Quiet = False,
     typed: AskedFor,
 ) -> Table:
-    """Make a model smaller and faster on a processor: its matrices become numbers of 8 bits.
+    """Make a model smaller, and faster on a CPU, by storing its matrices in 8 bits.
 
-    DIR is a model directory like any other: it is tested, asked and continued with the same
-    commands. It does not learn further, and transformers does not open it. Size and speed are
-    measured before and after, and with --data the score too.
+    DIR is a model directory like any other, for the commands that evaluate, predict and generate.
+    It cannot be trained further, and transformers does not open it. Size and speed are measured
+    before and after, and with --data also the score.
 
     \b
     Examples:
@@ -79,11 +79,11 @@ def prune(
     quiet: Quiet = False,
     typed: AskedFor,
 ) -> Table:
-    """Remove what matters least to a model: heads, units of its networks, single weights.
+    """Remove the least important parts of a model: heads, feed-forward units, single weights.
 
-    How much a head matters is how much the loss changes with it (Michel et al. 2019). Heads and
-    units are really removed: DIR is a smaller model, opened like any other, which can learn on.
-    Size, speed and score are measured before and after. DIR/heads.svg shows how much heads matter.
+    The importance of a head is how much the loss depends on it (Michel et al. 2019). Heads and
+    units are really removed: DIR is a smaller model like any other, which can be trained further.
+    Size, speed and score are measured before and after. DIR/heads.svg shows each importance.
 
     \b
     Examples:
@@ -97,8 +97,8 @@ def prune(
     by_importance = plan.heads or (plan.hidden and plan.by != "magnitude")
     if "samples" in options and not by_importance:
         raise ConfigError(
-            "--importance-examples says how much of --data shows what is important, and nothing "
-            "that is asked for is chosen so; leave it out"
+            "--importance-examples is the amount of --data that measures importance, and nothing "
+            "is pruned by importance here; leave it out"
         )
     from regard.methods.prune.run import prune as shrink
     from regard.training.hardware import quick_malloc
@@ -112,7 +112,7 @@ def watching(quiet: bool) -> Any:
 
 
 def in_lines(report: Table) -> Iterator[str]:
-    """Before and after, side by side, and what went or stayed."""
+    """Yields the figures before and after, and what was removed or left as it was."""
     rows = list(figures(report))
     margin = max(len(name) for name, *_ in rows) + 2
     yield f"{'':<{margin}}{'before':>14}{'after':>14}"
@@ -121,14 +121,14 @@ def in_lines(report: Table) -> Iterator[str]:
     for name, heads in report.get("heads", {}).get("removed", {}).items():
         yield f"{name} without heads {', '.join(map(str, heads))}"
     if unread := report.get("calibration", {}).get("unread"):
-        # a text is only read: nothing is seen of what writes
-        yield f"not fitted, as the text does not pass them: {listed(unread)}"
+        # A text is only read by the encoder, so the decoder sees nothing of it.
+        yield f"not calibrated, because the text does not pass them: {listed(unread)}"
     if stays := report.get("stays"):
         yield f"as they were: {listed(stays)}"
 
 
 def figures(report: Table) -> Iterator[tuple[str, str, str, str]]:
-    """Name, before, after, and how they compare."""
+    """Yields the name of each figure, its values before and after, and their ratio."""
 
     def row(name: str, before: float, after: float, form: str) -> tuple[str, str, str, str]:
         return name, f"{before:{form}}", f"{after:{form}}", f"{after / before:.1%}"
@@ -162,7 +162,7 @@ def sides(table: Table) -> tuple[float, float]:
 
 
 def listed(names: list[str]) -> str:
-    """The first ones, and how many more there are."""
+    """Joins the first names, and says how many more there are."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return f"{', '.join(names[:NAMED])}{more}"
 

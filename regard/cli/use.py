@@ -1,4 +1,4 @@
-"""`regard generate`, `fill`, `chat`, `predict` and `embed`: what a model is asked."""
+"""The commands `regard generate`, `fill`, `chat`, `predict` and `embed`, which use a model."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ WRITING = (
     "num_beams",
     "length_penalty",
     "batch_size",
-)  # of answers that are written
-TEXTS = Argument("[TEXT]…", "Texts; without them standard input is read, a text a line.")
+)  # options of generated answers
+TEXTS = Argument("[TEXT]…", "Texts; without them standard input is read, one text per line.")
 Model = Annotated[str, Argument("MODEL", "A run or a model directory.")]
 File = Annotated[
     Path | None,
-    Option("Read the texts from here: jsonl, json, csv, tsv, conll, or a text a line.",
+    Option("Read the texts from this file: jsonl, json, csv, tsv, conll, or one text per line.",
            metavar="FILE"),
 ]  # fmt: skip
 Download = Annotated[bool, DOWNLOAD]
 Precision = Annotated[str, PRECISION]
-AsLines = Annotated[bool, Option("Print a JSON object a line, as they come.")]
+AsLines = Annotated[bool, Option("Print one JSON object per line, as soon as it is ready.")]
 
 
 def opened(model: str, precision: str = "fp32", download: bool = False) -> Any:
-    """A model directory on the fastest device here, its weights in this precision."""
+    """Loads a model directory onto the fastest device, with weights in this precision."""
     import torch
 
     from regard.core.errors import UnknownName
@@ -75,7 +75,7 @@ def generate(
         Sequence[str], Argument("[PROMPT]…", "Texts; - reads one from standard input.")
     ] = (),
     *,
-    file: Annotated[Path | None, Option("Read the prompt from here.", metavar="FILE")] = None,
+    file: Annotated[Path | None, Option("Read the prompt from this file.", metavar="FILE")] = None,
     lines: Annotated[bool, Option("Every line of the file or input is a prompt.")] = False,
     decoding: Annotated[Table, PartialOptions(Decoding)],
     precision: Precision = "fp32",
@@ -85,11 +85,11 @@ def generate(
     download: Download = False,
     typed: AskedFor,
 ) -> Table | None:
-    """Let a model continue a text (GPT, Llama, Transformer-XL, XLNet, LSTM, …), or make one of a
-    source (T5, Transformer).
+    """Continue a text (GPT, Llama, Transformer-XL, XLNet, LSTM, …), or turn a source into a text
+    (T5, Transformer).
 
-    Without --temperature, --top-k, --top-p, --typical-p or --num-samples it takes the likeliest
-    token at each step; with --num-beams it searches for the likeliest text.
+    Without --temperature, --top-k, --top-p, --typical-p or --num-samples decoding is greedy: it
+    takes the likeliest token at each step. With --num-beams it searches for the likeliest text.
 
     \b
     Examples:
@@ -106,7 +106,7 @@ def generate(
     if stream and (several or "--json" in typed):
         raise InputError("--stream shows one text as it grows; leave out --json, --num-samples, "
                          "--num-beams and further prompts")  # fmt: skip
-    Decoding.of(decoding)  # what cannot be is refused before a model is opened
+    Decoding.of(decoding)  # refuses wrong options before a model is opened
     loaded = opened(model, precision, download)
     from regard import decoding as decoder
 
@@ -127,7 +127,7 @@ def generate(
 
 
 def prompts_of(words: Sequence[str], file: Path | None, lines: bool) -> list[str]:
-    """All prompts, from wherever they come."""
+    """Returns all prompts, from the words, the file, or standard input."""
     if words and file is not None:
         raise InputError("give a prompt or --file, not both")
     if file is not None:
@@ -145,18 +145,18 @@ def prompts_of(words: Sequence[str], file: Path | None, lines: bool) -> list[str
 
 
 def in_prompts(text: str, lines: bool) -> list[str]:
-    """A file as one prompt without its last line break, or as one a line."""
+    """Returns a file as one prompt, without its last line break, or as one prompt per line."""
     if not lines:
         return [text.removesuffix("\n")]
     prompts = text.splitlines()
     empty = next((number for number, line in enumerate(prompts, 1) if not line.strip()), None)
     if empty is not None or not prompts:
-        raise InputError(f"line {empty or 1} of the prompts is empty; every line must hold one")
+        raise InputError(f"line {empty or 1} of the prompts is empty; give a prompt in every line")
     return prompts
 
 
 def generated_lines(result: Table) -> Iterator[str]:
-    """One text as it is; several with a number before each."""
+    """Yields one text as it is; several texts have a number before each."""
     rows = [row["texts"] for row in result["results"]]
     for number, texts in enumerate(rows, 1):
         for which, each in enumerate(texts, 1):
@@ -169,18 +169,20 @@ def generated_lines(result: Table) -> Iterator[str]:
 
 def fill(
     model: Model,
-    text: Annotated[str, Argument("TEXT", "With blanks: [MASK] or ___; - reads standard input.")],
+    text: Annotated[
+        str, Argument("TEXT", "A text with blanks, [MASK] or ___; - reads standard input.")
+    ],
     *,
-    candidates: Annotated[int, Option("Candidates that are shown of each blank.", metavar="N")] = 5,
+    candidates: Annotated[int, Option("Show N candidates for each blank.", metavar="N")] = 5,
     fill_order: Annotated[
         Literal["confident", "left", "each"],
-        Option("Of several blanks: the most confident first, from the left, or each as if the "
-               "others stayed blank."),
+        Option("The order of several blanks: the most confident first, from the left, or each as "
+               "if the others stayed blank."),
     ] = "confident",
     max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 10,
     download: Download = False,
 ) -> Table:  # fmt: skip
-    """Let a model fill the blanks of a text (BERT, RoBERTa, Longformer, XLNet, T5).
+    """Fill the blanks of a text (BERT, RoBERTa, Longformer, XLNet, T5).
 
     \b
     Examples:
@@ -218,22 +220,22 @@ def chat(
     model: Model,
     *,
     system: Annotated[
-        str | None, Option("Stands before the conversation (chat templates).", metavar="TEXT")
+        str | None, Option("The system message of a chat template.", metavar="TEXT")
     ] = None,
     decoding: Annotated[Table, PartialOptions(Decoding, *SAMPLING)],
     max_turns: Annotated[
         int | None,
-        Option("Turns before the newest that the model is shown.", metavar="N",
+        Option("Show the model N turns before the newest one.", metavar="N",
                default="all; a model with an encoder: none"),
     ] = None,
-    plain: Annotated[bool, Option("Leave the tokenizer's chat template aside.")] = False,
+    plain: Annotated[bool, Option("Do not use the tokenizer's chat template.")] = False,
     precision: Precision = "fp32",
     download: Download = False,
 ) -> None:  # fmt: skip
-    """Talk with a model that was trained on dialogue.
+    """Chat with a model that was trained on dialogue.
 
-    Turns are marked by the tokenizer's chat template, run in a sandbox; without one every turn ends
-    with the end token. What no longer fits the model's context is forgotten, the oldest first.
+    Turns are formatted by the tokenizer's chat template, which runs in a sandbox; without one every
+    turn ends with the end token. Turns that no longer fit the context are dropped, oldest first.
     /reset forgets the conversation, /quit or Ctrl-D ends it. Without other options it samples with
     --temperature 0.8 --top-p 0.9.
 
@@ -257,7 +259,7 @@ def chat(
 
 
 def talk(dialogue: Any, asks: bool) -> None:
-    """Until the input ends; piped input gets the answers alone."""
+    """Chats until the input ends. If input is piped, only the answers are printed."""
     if asks:
         print(HELP)
     while True:
@@ -274,13 +276,13 @@ def talk(dialogue: Any, asks: bool) -> None:
             case "/reset":
                 dialogue.reset()
             case text if text.startswith("/"):
-                print(f"{text} is no command; {HELP}", file=sys.stderr)
+                print(f"{text} is not a command; {HELP}", file=sys.stderr)
             case text:
                 answer(dialogue, text)
 
 
 def answer(dialogue: Any, text: str) -> None:
-    """Prints an answer as it grows; Ctrl-C breaks it off, and it is not remembered."""
+    """Prints an answer as it grows. Ctrl-C stops it, and then it is not part of the dialogue."""
     begun = False
     pieces = dialogue.say(text)
     try:
@@ -298,27 +300,29 @@ def answer(dialogue: Any, text: str) -> None:
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """What is asked of a model besides the texts."""
+    """The options of a prediction."""
 
     pair: Annotated[
-        str | None, Option("The second text, where two are compared.", metavar="TEXT")
+        str | None, Option("The second text, if the model compares two.", metavar="TEXT")
     ] = None
     question: Annotated[
         str | None,
-        Option("choose: what is asked of the premise, such as cause or effect.", metavar="TEXT"),
+        Option("choose: the question about the premise, such as cause or effect.", metavar="TEXT"),
     ] = None
     file: File = None
     task: Annotated[
         str | None,
         Option(
-            "The task of a published model that does not say it (T5).",
+            "The task, for a published model that does not name it (T5).",
             metavar="T",
-            default="what the model has learned",
+            default="the task of the model",
         ),
     ] = None
     prefix: Annotated[
         str | None,
-        Option("Published T5: stands before every text, such as 'summarize: '.", metavar="TEXT"),
+        Option(
+            "The prefix of every text for a published T5, such as 'summarize: '.", metavar="TEXT"
+        ),
     ] = None
     precision: Precision = "fp32"
     download: Download = False
@@ -334,12 +338,13 @@ def predict(
     decoding: Annotated[Table, PartialOptions(Decoding, *WRITING)],
     typed: AskedFor,
 ) -> Table | None:
-    """Ask a model what it has learned: the class of texts, the tags of words, the answer to a
+    """Predict with a fine-tuned model: the class of texts, the tags of words, the answer to a
     question, the best of several choices, how similar texts are, a translation, a summary, a reply.
 
-    The model knows its task, and each gets a line. What belongs together stands in a line with tabs
-    between (two texts; question and passage; premise and choices), or is given as words. Without
-    --max-new-tokens a text may be as long as those that the model has learned to write.
+    The model knows its task, and each example gets one line. The texts of one example (two texts;
+    question and passage; premise and choices) stand in one line with tabs between them, or are
+    given as arguments. Without --max-new-tokens a text may be as long as the longest that the model
+    was trained on.
 
     \b
     Examples:
@@ -359,7 +364,7 @@ def predict(
 
     wanted = options.task or learned(model)
     source = texts, options.file, reading, options.pair, options.question
-    if wanted:  # what cannot be read is refused before a model is opened
+    if wanted:  # refuses wrong inputs before a model is opened
         examples, remarks = examples_of(find(wanted), *source)
     loaded = opened(model, download=options.download)
     from regard.evaluation.predict import facts_of
@@ -397,14 +402,14 @@ def embed(
     file: File = None,
     reading: Annotated[Table, PartialOptions(Reading, "form", "fields")],
     out: Annotated[
-        Path | None, Option("Write a table of numpy, a row for each text.", metavar="FILE.npy")
+        Path | None, Option("Write a numpy array with one row per text.", metavar="FILE.npy")
     ] = None,
     options: EmbedOptions,
     download: Download = False,
     jsonl: AsLines = False,
     typed: AskedFor,
 ) -> Table | None:
-    """Make vectors of texts, with any model: a line each, or a table of numpy.
+    """Compute text embeddings with any model: one line per text, or a numpy array.
 
     \b
     Examples:

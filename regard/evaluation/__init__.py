@@ -1,1 +1,1 @@
-"""Asking models: predictions, tests, prompts, embeddings, and the n-gram baseline."""
+"""Evaluates models: predictions, tests, prompts, embeddings, and the n-gram baseline."""

@@ -1,4 +1,5 @@
-"""Which examples are shown before the one that is asked: drawn by a key, never that one itself."""
+"""Draws the demonstrations (shots) of a prompt. They are drawn with a seed and never include the
+tested example."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ from regard.data.examples import Example
 
 
 class DemonstrationPool:
-    """Demonstrations from a pool, in which the same text counts once.
+    """A pool of demonstrations, in which the same text counts once.
 
-    Each example has its own, or all have the same (`fixed`) but for those that would be shown to
-    themselves: they get the next one. The first of many are those that fewer would have been.
-    "balanced" takes one example of each class in turn, in an order drawn anew each time.
+    Each example has its own demonstrations, or all share the same ones (`fixed`). An example that
+    would be shown to itself gets the next one of the pool instead. With the same seed, the first of
+    many demonstrations are the same as those of a smaller count. "balanced" takes one example of
+    each class in turn, in an order drawn anew each time.
     """
 
     def __init__(
@@ -35,18 +37,18 @@ class DemonstrationPool:
                 self.classes.setdefault(label, []).append(len(self.pool))
             self.pool.append(example)
         if count and draw == "balanced" and not self.classes:
-            raise ConfigError("there are no classes to balance; draw uniform")
+            raise ConfigError("the data has no classes to balance; draw uniform")
         self.classes = dict(sorted(self.classes.items()))
 
     def of(self, number: int, example: Example) -> list[Example]:
-        """The demonstrations for an example, which has this number in its data."""
+        """Returns the demonstrations for an example; `number` is its index in the data."""
         own = self.place.get(example.asked(), -1) if self.count else -1
         left = len(self.pool) - (own >= 0)
         if self.count > left:
             raise InputError(
-                f"{self.count} demonstrations were asked for, and there are {left} labeled "
-                f"examples of other texts than {example.place or number}; ask for fewer, or take "
-                "them from a larger file (--shots-from)"
+                f"{self.count} demonstrations were asked for, but there are only {left} labeled "
+                f"examples with another text than {example.place or number}; choose fewer, or a "
+                "larger file (--shots-from)"
             )
         key = (self.seed, "shots") if self.fixed else (self.seed, "shots", number)
         dice = keyed(*key)
@@ -58,7 +60,7 @@ class DemonstrationPool:
         return [self.pool[i] for i in chosen]
 
     def evenly(self, dice: np.random.Generator, own: int) -> list[int]:
-        """One of each class in turn; a class that has no more is passed over."""
+        """Takes one example of each class in turn. A class without more examples is skipped."""
         members = list(self.classes.values())
         waiting = [
             iter([i for i in dice.permutation(each).tolist() if i != own]) for each in members

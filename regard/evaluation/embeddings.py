@@ -1,7 +1,7 @@
-"""Texts as vectors: the states of one layer, pooled over the tokens of each text.
+"""Text embeddings: the hidden states of one layer, pooled over the tokens of each text.
 
-The mean over all tokens, marks included, of length 1: the rule of sentence-transformers' models
-such as all-MiniLM (Reimers and Gurevych 2019).
+The default is the mean over all tokens, special tokens included, normalized to length 1, as in
+models of sentence-transformers such as all-MiniLM (Reimers and Gurevych 2019).
 """
 
 from __future__ import annotations
@@ -40,15 +40,18 @@ def embed(
     length: int = 0,
     precision: str = "fp32",
 ) -> np.ndarray:
-    """[texts, width], in the order of the texts.
+    """Returns the embeddings [texts, width], in the order of the texts.
 
-    `layer` 0 is what the first layer reads, 1 what it makes of it, -1 what the last one gives.
+    `layer` 0 is the input of the first layer, 1 its output, and -1 the output of the last layer.
     Texts of more than `length` tokens (0: the model's context) lose their end; a warning says so.
     """
     if pooling not in POOLING:
         raise UnknownName("pooling", pooling, POOLING)
     if loaded.tokenizer is None:
-        raise InputError(f"{loaded.path or 'this model'} has no tokenizer, so it takes no texts")
+        raise InputError(
+            f"{loaded.path or 'this model'} has no tokenizer, so it cannot read text; add its "
+            "tokenizer.json"
+        )
     reader = Embedder(loaded, layer, length)
     rows = reader.encode([readable(text) for text in texts])
     table = np.zeros((len(rows), loaded.config.width), np.float32)
@@ -69,7 +72,7 @@ def embed(
 
 
 class Embedder:
-    """One model and one of its layers."""
+    """Reads the hidden states of one layer of a model."""
 
     def __init__(self, loaded: Checkpoint, layer: int, length: int) -> None:
         assert loaded.tokenizer is not None
@@ -79,7 +82,9 @@ class Embedder:
         context = getattr(loaded.config, "context", None)
         self.length = length or context or 2**31
         if context is not None and self.length > context:
-            raise ConfigError(f"length is {length}, and this model reads {context} tokens at once")
+            raise ConfigError(
+                f"length is {length}, and this model reads {context} tokens at once; choose less"
+            )
         self.frame = self.model.family.input_format if self.model.kind == "encoder" else None
         self.cut = 0
         writing = list(self.model.decoder_blocks) if self.pair else []
@@ -90,7 +95,7 @@ class Embedder:
         if not 0 <= self.layer <= len(self.layers) or (not self.layers and layer != -1):
             most = f"0 to {len(self.layers)}, or " if self.layers else ""
             raise ConfigError(
-                f"layer is {layer}; of this {self.model.family.name} it can be {most}-1"
+                f"layer is {layer}; for this {self.model.family.name} it must be {most}-1"
             )
 
     # -- tokens
@@ -107,13 +112,13 @@ class Embedder:
             return framed(self.frame, self.special, ids, None, self.length)
         after = [self.model.config.eos_id] if self.pair else []
         text = ids[: self.length - len(after)]
-        tokens = [*text, *after] or [self.special.end]  # an empty text has a token, too
+        tokens = [*text, *after] or [self.special.end]  # an empty text is read as one end token
         return FormattedInput(tokens, [0] * len(tokens), len(text) < len(ids))
 
     # -- states
 
     def states(self, rows: Sequence[FormattedInput]) -> tuple[Tensor, Tensor]:
-        """Hidden states [B, T, width] of the layer, and which of them are no padding."""
+        """Returns the hidden states of the layer [B, T, width], and the attention mask [B, T]."""
         left = self.frame is not None and self.frame.left
         pad = self.special.pad or 0
         tokens, attention_mask = self.table([row.ids for row in rows], pad, left)
@@ -134,8 +139,8 @@ class Embedder:
         hidden: Tensor
         if self.pair:
             hidden = self.model.encode(tokens, attention_mask)
-        elif self.model.causal:  # no row sees the padding behind it
-            hidden = self.model(tokens)[..., : self.model.config.width]  # a pointer's are wider
+        elif self.model.causal:  # no token attends to the padding on its right
+            hidden = self.model(tokens)[..., : self.model.config.width]  # a pointer adds columns
         else:
             with self.model.one_direction():
                 hidden = self.model(tokens, attention_mask, **more)
@@ -143,7 +148,8 @@ class Embedder:
 
     @contextmanager
     def heard(self) -> Iterator[list[Tensor]]:
-        """What the layer above reads; nothing for the last, which the model itself gives."""
+        """Collects the input of the next layer. It stays empty for the last layer, whose output is
+        the output of the model."""
         states: list[Tensor] = []
         if self.layer == len(self.layers):
             yield states
@@ -151,7 +157,7 @@ class Embedder:
         above, here = self.layers[self.layer], get_ident()
 
         def hear(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            if get_ident() == here:  # another thread may read with the same model
+            if get_ident() == here:  # another thread may run the same model
                 states.append(inputs[0])
 
         hook = above.register_forward_pre_hook(hear)
@@ -162,7 +168,7 @@ class Embedder:
 
 
 def pooled(hidden: Tensor, attention_mask: Tensor, pooling: str) -> Tensor:
-    """One vector a text, [B, width]."""
+    """Returns one vector per text, [B, width]."""
     if pooling == "mean":
         share = attention_mask.to(hidden.dtype)
         return torch.einsum("btd,bt->bd", hidden, share) / share.sum(1, keepdim=True)

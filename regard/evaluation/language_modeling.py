@@ -1,7 +1,8 @@
-"""How well a language model predicts a text: each document's surprisal, or its objective's figures.
+"""Measures how well a language model predicts a text: the surprisal of each document, or the
+figures of its objective.
 
-A model that reads from left to right predicts every token exactly once, in the way it learned:
-chunks of its length, or streams with a memory. Others are measured by what they learned (hidden
+A causal model predicts every token exactly once, in the way it was trained: in chunks of its
+length, or in streams with a memory. Other models are measured by their training objective (masked
 words, spans, …), as in validation.
 """
 
@@ -44,16 +45,16 @@ from regard.training.train_module import TrainModule, added, autocast, evaluatin
 if TYPE_CHECKING:
     from regard.evaluation.test import Plan, Watch
 
-SHOWN = 200  # tokens of a document among the worst
+SHOWN = 200  # the number of tokens shown of a document with a high loss
 Figures = dict[str, float]
 
 
 class TextScore(NamedTuple):
-    """What a model made of a text."""
+    """The surprisal of each document of a text."""
 
     objective: Objective
     gold: list[tuple[int, int]]  # tokens and bytes of each document
-    nats: list[float]  # of each document
+    nats: list[float]  # the surprisal of each document
 
     @property
     def corpus(self) -> Corpus:
@@ -65,9 +66,12 @@ class TextScore(NamedTuple):
 
 @contextmanager
 def corpus_for(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> Iterator[Corpus]:
-    """A split of a prepared directory, or text files cut by the model's own tokenizer."""
+    """Yields a split of a prepared directory, or text files tokenized with the model's
+    tokenizer."""
     if loaded.tokenizer is None:
-        raise InputError(f"{loaded.path} has no tokenizer, so no text can be given to it")
+        raise InputError(
+            f"{loaded.path} has no tokenizer, so it cannot read text; add its tokenizer.json"
+        )
     if len(data) == 1 and Path(data[0], MARKER).is_file():
         yield split_of(loaded, loaded.tokenizer, data[0], plan.split)
         return
@@ -77,7 +81,7 @@ def corpus_for(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> Iterator[
 
     for name in data:
         if Path(name).is_dir() and not any(Path(name).iterdir()):
-            raise InputError(f"{name} is empty; give text, or what 'regard prepare' made of it")
+            raise InputError(f"{name} is empty; give text, or a directory of 'regard prepare'")
     with TemporaryDirectory(prefix="regard-test-") as work:
         how = How(form=plan.reading.get("form"), field=plan.reading.get("fields", {}).get("text")
                   or "text", download=plan.reading.get("download", False))  # fmt: skip
@@ -100,14 +104,14 @@ def split_of(loaded: Checkpoint, tokenizer: Tokenizer, data: str, split: str) ->
     corpus = Corpus.open(data, split)
     if corpus.tokenizer.ready.get_vocab() != tokenizer.ready.get_vocab():
         raise InputError(
-            f"{data} was prepared with another tokenizer than that of {loaded.path}; give the text "
-            f"itself, or prepare it again with --tokenizer {loaded.path}"
+            f"{data} was prepared with a tokenizer that is not that of {loaded.path}; give the "
+            f"text itself, or prepare it again with --tokenizer {loaded.path}"
         )
     return corpus
 
 
 def limited(corpus: Corpus, documents: int) -> Corpus:
-    """Its first documents only; 0: all."""
+    """Returns the corpus with its first documents only; 0 means all."""
     if not documents or documents >= len(corpus.documents) - 1:
         return corpus
     first = copy.copy(corpus)
@@ -124,11 +128,11 @@ def limited(corpus: Corpus, documents: int) -> Corpus:
 
 
 def objective_for(loaded: Checkpoint, corpus: Corpus, plan: Plan) -> Objective:
-    """As the run learned, or as its family's paper does."""
+    """Returns the objective of the run, or that of the paper of its family."""
     if not hasattr(loaded.model, "output"):
         raise ConfigError(
-            f"{loaded.path} has learned no task, and without an output for words it cannot be "
-            "tested on text; fine-tune it first ('regard finetune')"
+            f"{loaded.path} was not fine-tuned for a task, and without an output over the "
+            "vocabulary it cannot be tested on text; fine-tune it first ('regard finetune')"
         )
     card = loaded.model.family
     options: dict[str, Any] = {"name": card.running_objective}
@@ -138,7 +142,7 @@ def objective_for(loaded: Checkpoint, corpus: Corpus, plan: Plan) -> Objective:
     if file.is_file():
         recipe = recipes.make(recipes.read(file))
         options = dict(recipe.objective) or {"name": card.objective}
-        if "of" in options:  # a distillation is tested by the objective inside of it
+        if "of" in options:  # a distilled model is tested by the objective inside the distillation
             options = {"name": options["of"], **options.get("options", {})}
         batch, seed = recipe.batch, recipe.seed
         length, samples = batch.seq_len or length, batch.size or 0
@@ -148,7 +152,7 @@ def objective_for(loaded: Checkpoint, corpus: Corpus, plan: Plan) -> Objective:
     length = plan.length or length
     kind = find(str(options.pop("name")))
     samples = samples or max(1, STEP // length)
-    if kind is Recurrent:  # streams no shorter than a segment
+    if kind is Recurrent:  # no stream may be shorter than a segment
         samples = max(1, min(samples, len(corpus) // length))
     objective = kind.build(
         corpus, options_of(kind, options), length=length, batch=samples, seed=seed, learning=False
@@ -163,7 +167,7 @@ def objective_for(loaded: Checkpoint, corpus: Corpus, plan: Plan) -> Objective:
 def read_through(
     loaded: Checkpoint, corpus: Corpus, plan: Plan, watch: Watch
 ) -> TextScore | Objective:
-    """The surprisal of every document; the objective alone where it predicts otherwise."""
+    """Returns the surprisal of every document. Returns the objective itself if it is not causal."""
     objective = objective_for(loaded, corpus, plan)
     if not isinstance(objective, CausalObjective | Recurrent):
         return objective
@@ -171,7 +175,7 @@ def read_through(
 
 
 def batches_of(model: Any, objective: Objective, watch: Watch) -> Iterator[Any]:
-    """Every batch of a split with the numbers of its samples and the state that goes along."""
+    """Yields every batch of a split, with the indices of its samples and the state of the model."""
     like, state = next(model.parameters()), None
     for first, places, _ in steps(objective, ProcessGroup(), 0):
         state = objective.begin(model, len(places)) if first else state
@@ -183,7 +187,7 @@ def batches_of(model: Any, objective: Objective, watch: Watch) -> Iterator[Any]:
 def surprisals(
     model: Any, objective: CausalObjective | Recurrent, precision: str, watch: Watch
 ) -> TextScore:
-    """The surprisal of every document of a split that is read from left to right."""
+    """Returns the surprisal of every document of a split, for a causal model."""
     corpus, device = objective.corpus, next(model.parameters()).device
     nats = np.zeros(len(corpus.documents) - 1)
     with evaluating(model):
@@ -203,7 +207,8 @@ def surprisals(
 
 
 def begin(objective: CausalObjective | Recurrent, sample: int) -> int:
-    """The place in the split of the first token that a sample predicts and that counts."""
+    """Returns the position in the split of the first token that a sample predicts and that
+    counts."""
     if isinstance(objective, Recurrent):
         stream, segment = sample % objective.batch, sample // objective.batch
         return min(stream * objective.stream + segment * objective.length, len(objective.corpus))
@@ -213,7 +218,7 @@ def begin(objective: CausalObjective | Recurrent, sample: int) -> int:
 
 
 def measured_documents(reading: TextScore, plan: Plan) -> dict[str, Any]:
-    """Perplexity and bits a byte, with intervals over documents."""
+    """Returns perplexity and bits per byte, with confidence intervals over documents."""
     result = summarize(
         LanguageModelMetric,
         reading.gold,
@@ -237,7 +242,7 @@ def measured_documents(reading: TextScore, plan: Plan) -> dict[str, Any]:
 
 
 def measured_batches(loaded: Checkpoint, objective: Objective, plan: Plan, watch: Watch) -> Any:
-    """The figures of a validation, with intervals over its batches."""
+    """Returns the figures of a validation, with confidence intervals over its batches."""
     model, rows = loaded.model, []
     learner, device = TrainModule(model, objective), next(model.parameters()).device
     with evaluating(learner), torch.no_grad():
@@ -285,7 +290,7 @@ def about(objective: Objective) -> dict[str, Any]:
 
 
 def same_words(one: Checkpoint, other: Checkpoint) -> bool:
-    """Do both cut a text into the same tokens?"""
+    """Returns whether both models split a text into the same tokens."""
     if one.tokenizer is None or other.tokenizer is None:
         return False
     return one.tokenizer.ready.to_str() == other.tokenizer.ready.to_str()
@@ -299,8 +304,8 @@ def examine_text(
 ) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     if plan.decoding:
         raise ConfigError(
-            f"{', '.join(plan.decoding)}: such is asked of models that write text for a task; "
-            f"{run} has learned none, so its data are read, and nothing is written"
+            f"{', '.join(plan.decoding)} is for models that write the answers of a task; {run} was "
+            "not fine-tuned for one, so its data are read and no text is written: leave it out"
         )
     prepared = len(data) == 1 and Path(data[0], MARKER).is_file()
     check_used(plan, {"strict": False, "language": False, "split": prepared}, "text")
@@ -332,12 +337,15 @@ def examine_text(
 
 
 def rival(run: str, plan: Plan) -> Checkpoint | None:
-    """The model to compare with, refused before anything is read."""
+    """Opens the model to compare with, and refuses a wrong one before any text is read."""
     if not plan.against:
         return None
     other = opened(plan.against)
     if task_of(other):
-        raise ConfigError(f"{plan.against} has learned {task_of(other)}, and {run} no task")
+        raise ConfigError(
+            f"{plan.against} was fine-tuned for {task_of(other)}, and {run} for no task; compare "
+            "two models of one kind"
+        )
     return other
 
 
@@ -350,11 +358,14 @@ def against_reader(
     plan: Plan,
     watch: Watch,
 ) -> dict[str, Any]:
-    """Where tokens are not alike, only what a byte costs can be compared."""
+    """Compares with another model. If the tokens differ, only bits per byte can be compared."""
     with corpus_for(other, data, plan) as corpus:
         theirs = read_through(other, limited(corpus, plan.limit), plan, watch)
     if not isinstance(theirs, TextScore):
-        raise ConfigError(f"{plan.against} does not read from left to right, as {run} does")
+        raise ConfigError(
+            f"{plan.against} does not read from left to right, but {run} does; compare two causal "
+            "models"
+        )
     gold = ours.gold if alike else [(size, size) for _, size in ours.gold]
     names = names_of(plan.against, run)
     comparison = compare(

@@ -1,14 +1,15 @@
-"""How likely a model thinks a completion is, given a context: exact, and in batches.
+"""Computes the log-probability of a completion given a context: exactly, and in batches.
 
-Where the context ends and the completion begins is a matter of tokens, not of characters: both are
-encoded together, the context is encoded alone, and the completion is what differs, from the first
-token on that is not the same. A token that spans the boundary belongs to the completion. Cutting
-the two apart first would ask for tokens that the model never saw in such a place. It is the rule of
-lm-evaluation-harness, which counts the context's tokens where they are compared here, and moves
-blanks from the end of a context to the completion beforehand: here they may stand on either side.
+The boundary between context and completion is between tokens, not between characters: both are
+encoded together, the context is also encoded alone, and the completion starts at the first token
+that differs. A token that spans the boundary belongs to the completion. Encoding the two texts
+separately would ask for tokens that the model never saw in this place. lm-evaluation-harness has
+the same rule, but it counts the tokens of the context instead of comparing them, and it first moves
+blanks from the end of a context to the completion: here they may stand on either side.
 
-If no token stands before the completion, the end of another text does, as in a corpus. An encoder
-reads the context, and its decoder is asked for the completion with the end token.
+If there is no token before the completion, the end token of a previous text stands there, as in a
+corpus. A model with an encoder reads the context there, and its decoder scores the completion with
+the end token.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from regard.formats.directory import Checkpoint
 from regard.models.output import CHUNK
 from regard.tasks.inference import TOKENS, by_tokens
 
-SHARED = 32  # tokens from which on it pays to read a context once for several completions
+SHARED = 32  # contexts of at least 32 tokens are read once for several completions
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Natural logarithms."""
+    """The log-probabilities of a completion. They are natural logarithms."""
 
-    logprobs: tuple[float, ...]  # of each token of the completion
-    bytes: int  # of the completion's text, without the blanks around it
+    logprobs: tuple[float, ...]  # one for each token of the completion
+    bytes: int  # the size of the completion's text, without the blanks around it
 
     @property
     def total(self) -> float:
@@ -57,26 +58,26 @@ class Likelihood:
 
 
 class LikelihoodRequest(NamedTuple):
-    """What is asked of a model: how likely are these tokens after those?"""
+    """A request to score the tokens `after` given the tokens `before`."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """What a model reads that goes on with texts; of the last token nothing follows."""
+        """The tokens that a causal model reads. The last token is only predicted."""
         return self.before + self.after[:-1]
 
 
 class ScoredPosition(NamedTuple):
-    """Where in a batch an ask is answered."""
+    """The position in a batch at which a request is scored."""
 
     row: int
-    column: int  # what is known before the first token of the completion
+    column: int  # the column whose logits predict the first token of the completion
     ask: LikelihoodRequest
 
 
-Read = tuple[Tensor, list[ScoredPosition]]  # hidden states [B, T, width], and the asks they answer
+Read = tuple[Tensor, list[ScoredPosition]]  # hidden states [B, T, width], and where they are scored
 
 
 def score(
@@ -87,16 +88,17 @@ def score(
     length: int | None = None,
     truncate: bool = False,
 ) -> list[Likelihood]:
-    """The likelihood of each completion given its context.
+    """Returns the likelihood of each completion given its context.
 
     >>> yes, no = score(loaded, ["Is it raining?"] * 2, [" Yes", " No"])
 
     A context that is too long for the model, or for `length` tokens, is refused; `truncate` leaves
-    out its beginning instead. What is common to several contexts is read once.
+    out its beginning instead. A context that several completions share is read once.
     """
     if len(contexts) != len(completions):
         raise InputError(
-            f"{len(contexts):,} contexts but {len(completions):,} completions; give one for each"
+            f"there are {len(contexts):,} contexts and {len(completions):,} completions; give one "
+            "context for each completion"
         )
     scorer = Scorer(loaded, length)
     asks = [scorer.ask(*pair) for pair in zip(contexts, completions, strict=True)]
@@ -104,7 +106,7 @@ def score(
         if not scorer.fits(ask):
             if not truncate:
                 raise InputError(
-                    f"context and completion {i + 1:,} take {scorer.size(ask):,} tokens, and this "
+                    f"context and completion {i + 1:,} have {scorer.size(ask):,} tokens, and this "
                     f"model reads {scorer.limit:,} at once; shorten it, or let its beginning be "
                     "cut off (truncate)"
                 )
@@ -121,18 +123,20 @@ def size(completion: str) -> int:
 
 
 class Scorer:
-    """One model that is asked for likelihoods."""
+    """Computes likelihoods with one model."""
 
     def __init__(self, loaded: Checkpoint, length: int | None = None) -> None:
         self.model = loaded.model
-        reader_for(self.model)  # refuses what cannot go on with a text
+        reader_for(self.model)  # refuses a model that cannot continue a text
         self.prompts = Prompts(loaded)
         self.words = self.prompts.words()
         context = getattr(self.model.config, "context", None)
         limits = [limit for limit in (context, length) if limit is not None]
         self.limit: int | None = min(limits, default=None)
         if length is not None and length < 2:
-            raise ConfigError(f"length is {length}; a context and a completion take at least 2")
+            raise ConfigError(
+                f"length is {length}; a context and a completion need at least 2 tokens"
+            )
         self.asked = self.model.unlimited()
 
     # -- from texts to tokens
@@ -141,7 +145,7 @@ class Scorer:
         return self.asks(context, [completion])[0]
 
     def asks(self, context: str, completions: Sequence[str]) -> list[LikelihoodRequest]:
-        """One for each completion of a context."""
+        """Returns one request for each completion of a context."""
         before = self.words.encode(readable(context), special=self.prompts.pair)
         make = self.sourced if self.prompts.pair else self.continuing
         for completion in completions:
@@ -170,22 +174,24 @@ class Scorer:
         start = self.prompts.start()
         if start is None:
             raise InputError(
-                f"nothing stands before {completion!r}, and this model has no token that begins a "
-                "text; give it a context"
+                f"the context of {completion!r} is empty, and this model has no token that begins "
+                "a text; give a context"
             )
         return LikelihoodRequest((start,), tuple(both))
 
     def size(self, ask: LikelihoodRequest) -> int:
-        """Rows that count against the limit: a source, or all that is read."""
+        """Returns the number of tokens that count against the limit: a source, or all that is
+        read."""
         return len(ask.before) if self.prompts.pair else len(ask.rows)
 
     def fits(self, ask: LikelihoodRequest) -> bool:
         return self.limit is None or self.size(ask) <= self.limit
 
     def cut(self, asks: Sequence[LikelihoodRequest]) -> list[LikelihoodRequest]:
-        """Without the beginning of their context, the same for all of them, where one is too long.
+        """Cuts the beginning of the contexts if one is too long, by the same amount for all of
+        them.
 
-        Whoever chooses among completions must have read the same before each.
+        To compare completions, the model must have read the same context before each.
         """
         if self.limit is None or all(map(self.fits, asks)):
             return list(asks)
@@ -201,9 +207,10 @@ class Scorer:
     # -- from tokens to likelihoods
 
     def run(self, asks: Sequence[LikelihoodRequest]) -> list[tuple[float, ...]]:
-        """For each of them the log-probabilities of its tokens; what is asked twice is read once.
+        """Returns the log-probabilities of the tokens of each request. Equal requests are read
+        once.
 
-        No result depends on what else is asked, but for the rounding of sums.
+        No result depends on the other requests, except for rounding.
         """
         logprobs: dict[LikelihoodRequest, tuple[float, ...]] = {}
         with at_rest(self.model), torch.inference_mode():
@@ -224,10 +231,11 @@ class Scorer:
     def divided(
         self, asks: list[LikelihoodRequest]
     ) -> tuple[list[LikelihoodRequest], list[list[LikelihoodRequest]]]:
-        """Asks for rows of their own, and those that share a context worth remembering.
+        """Returns the requests with their own rows, and the groups that share a context worth
+        caching.
 
-        A Transformer-XL reads what is longer than its memory piece by piece, always in the same
-        pieces; the context ends one.
+        A Transformer-XL reads a text that is longer than its memory in pieces, which are always the
+        same; a piece ends at the end of the context.
         """
         memory = getattr(self.model.config, "mem_len", 0)
         remembers = self.model.decoding in ("kv_cache", "recurrent")
@@ -246,17 +254,18 @@ class Scorer:
         return apart, together
 
     def joined(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
-        """Context and completion in one row; a row that begins another one is not read twice."""
+        """Yields rows of context and completion. A row that is the prefix of another is not read
+        again."""
         rows: list[tuple[int, ...]] = []
         asks_of: list[list[LikelihoodRequest]] = []
-        for ask in sorted(asks, key=lambda ask: ask.rows, reverse=True):  # the longer ones first
+        for ask in sorted(asks, key=lambda ask: ask.rows, reverse=True):  # prefixes come later
             if not rows or rows[-1][: len(ask.rows)] != ask.rows:
                 rows.append(ask.rows)
                 asks_of.append([])
             asks_of[-1].append(ask)
         for batch in by_tokens(np.array([len(row) for row in rows])) if rows else ():
             tokens, _ = right_padded([rows[i] for i in batch], self.model.device)
-            hidden = self.model(tokens)  # padding comes after all that counts
+            hidden = self.model(tokens)  # padding is on the right of all scored tokens
             yield (
                 hidden,
                 [
@@ -267,11 +276,11 @@ class Scorer:
             )
 
     def shared(self, groups: list[list[LikelihoodRequest]]) -> Iterator[Read]:
-        """Contexts of one length together, each read once; then all that may follow them."""
+        """Reads contexts of one length together, each once, and then all their completions."""
         by_size: dict[int, list[list[LikelihoodRequest]]] = defaultdict(list)
         for group in groups:
             longest = len(group[0].before) + max(len(ask.after) for ask in group)
-            most = max(1, TOKENS // longest)  # each completion has a copy of what is remembered
+            most = max(1, TOKENS // longest)  # each completion has a copy of the cache
             for start in range(0, len(group), most):
                 by_size[len(group[0].before)].append(group[start : start + most])
         for same in by_size.values():
@@ -297,9 +306,8 @@ class Scorer:
         return rows, in_order([ask for group in groups for ask in group])
 
     def permuted(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
-        """XLNet: the words of a context see each other; a row for each place to come asks for its
-        word and sees what stands before it.
-        """
+        """Scores with XLNet: the tokens of a context see each other; each target row predicts one
+        token and sees all tokens before it."""
         for batch in by_tokens(np.array([len(a.before) + 2 * len(a.after) for a in asks])):
             part = [asks[i] for i in batch]
             tokens, _ = right_padded([ask.before + ask.after for ask in part], self.model.device)
@@ -312,7 +320,8 @@ class Scorer:
             yield hidden, in_order(part)
 
     def decoded(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
-        """An encoder reads each source once, whatever is asked of it."""
+        """Scores with an encoder and a decoder. The encoder reads each source once for all its
+        requests."""
         model = self.model
         for batch in by_tokens(np.array([len(ask.before) + len(ask.after) for ask in asks])):
             part = [asks[i] for i in batch]
@@ -332,14 +341,15 @@ class Scorer:
 
 
 def in_order(asks: list[LikelihoodRequest]) -> list[ScoredPosition]:
-    """A row for each, of its completion alone."""
+    """Returns one position per request, for rows that hold the completion alone."""
     return [ScoredPosition(row, 0, ask) for row, ask in enumerate(asks)]
 
 
 def answered(
     model: Any, hidden: Tensor, places: list[ScoredPosition]
 ) -> dict[LikelihoodRequest, tuple[float, ...]]:
-    """Log-probabilities, from logits only where something is asked, and there once."""
+    """Returns log-probabilities. Logits are computed only at requested positions, and once for
+    each."""
     width = hidden.size(1)
     rows = [row * width + column + i for row, column, ask in places for i in range(len(ask.after))]
     targets = torch.tensor([t for _, _, ask in places for t in ask.after], device=hidden.device)

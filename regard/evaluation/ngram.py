@@ -1,17 +1,19 @@
-"""The n-gram: modified Kneser–Ney smoothing (Chen & Goodman 1998, TR-10-98, section 3 and eq. 26).
+"""The n-gram model with modified Kneser–Ney smoothing (Chen & Goodman 1998, TR-10-98, section 3 and
+eq. 26).
 
 With the context h of w, and h' the same context without its first token,
 
     p(w | h) = (a(hw) - D(a(hw))) / Σ_v a(hv)  +  γ(h) p(w | h'),
 
-γ(h) being what the discounts D took away; the unigram leans on the uniform distribution, so every
-token of the vocabulary is possible. a is the count at the highest order, and below it the number
-of different tokens seen before hw.
+where γ(h) is the mass that the discounts D took away. The unigram backs off to the uniform
+distribution, so every token of the vocabulary is possible. a is the count at the highest order, and
+below it the number of different tokens seen before hw.
 
-Nothing stands before the start of a document. As in KenLM, a begin-of-sentence mark stands there,
-read but never predicted: n-grams that begin with it keep their plain counts at every order, and it
-has no unigram count. Here the mark is the end token of the document before. Its two roles cannot
-meet: as a context it is always the mark, as a prediction always the end.
+Before the start of a document there is no context. As in KenLM, a begin-of-sentence token stands
+there, which is read but never predicted: n-grams that begin with it keep their plain counts at
+every order, and it has no unigram count. Here this token is the end token of the previous document.
+Its two roles cannot be confused: as a context it is always the begin-of-sentence token, as a
+prediction always the end.
 
 Every array of n-grams has one entry more than there are n-grams: an id of -1 ("never seen") reads
 that entry, and finds a count of 0 and a weight γ of 1.
@@ -34,8 +36,8 @@ from regard.core.errors import ConfigError, FormatError, InputError
 from regard.core.files import give_usual_rights, replacing
 
 FORMAT = "regard-ngram-1"
-FALLBACK = (0.5, 1.0, 1.5)  # KenLM's
-NEVER = np.iinfo(np.int64).max  # a key behind every key
+FALLBACK = (0.5, 1.0, 1.5)  # KenLM's discounts
+NEVER = np.iinfo(np.int64).max  # a key that is larger than every real key
 MOST_ORDERS = 16
 MOST_TOKENS = 2**31 - 1  # ids of n-grams are 32-bit numbers
 
@@ -43,12 +45,13 @@ Report = Callable[[str], None]
 
 
 def discounts(counts: np.ndarray) -> tuple[np.ndarray, bool]:
-    """What is taken from a count of 0, 1, 2, 3 or more; whether the estimate had to be replaced.
+    """Returns the discounts of the counts 0, 1, 2, and 3 or more, and whether they are the
+    fallback.
 
-    Eq. 26 divides by the numbers of n-grams seen once, twice, three times. Where one of them is
-    zero (small or artificial text), or a discount is not within 0 < D ≤ its count, all three of the
-    order are KenLM's fallback: half of each count. KenLM accepts a discount of zero, but then a
-    context whose followers all keep their counts makes every other token impossible.
+    Eq. 26 divides by the numbers of n-grams seen once, twice, three times. If one of them is zero
+    (small or artificial text), or a discount is not within 0 < D ≤ its count, all three discounts
+    of the order are KenLM's fallback: half of each count. KenLM accepts a discount of zero, but
+    then a context whose followers all keep their counts makes every other token impossible.
     """
     n1, n2, n3, n4 = (int(n) for n in np.bincount(np.minimum(counts, 5), minlength=6)[1:5])
     if n1 and n2 and n3:
@@ -60,15 +63,16 @@ def discounts(counts: np.ndarray) -> tuple[np.ndarray, bool]:
 
 
 class SmoothedCounts:
-    """One kind of count of one order. G n-grams, C contexts."""
+    """The counts of one kind (plain or continuation) of one order. G is the number of n-grams, C
+    the number of contexts."""
 
     def __init__(self, counts: np.ndarray, contexts: np.ndarray, number: int) -> None:
-        """counts [G], the context of each [G], how many contexts there are (C)."""
+        """Takes the counts [G], the context of each n-gram [G], and the number of contexts (C)."""
         self.discounts, self.fallback = discounts(counts)
         discounted = self.discounts[np.minimum(counts, 3)]
         totals = np.bincount(contexts, counts, number + 1)
         self.counts = np.append(counts, 0).astype(np.int32)  # [G + 1]
-        self.weights = np.ones(number + 1)  # [C + 1]: γ; 1 where nothing ever followed
+        self.weights = np.ones(number + 1)  # [C + 1]: γ; 1 if no token ever followed
         np.divide(
             np.bincount(contexts, discounted, number + 1),
             totals,
@@ -78,7 +82,7 @@ class SmoothedCounts:
         self.totals = np.maximum(totals, 1).astype(np.int64)  # [C + 1]
 
     def share(self, grams: np.ndarray, contexts: np.ndarray | int) -> np.ndarray:
-        """The part of the probability that this order's own counts give."""
+        """Returns the part of the probability that comes from the counts of this order."""
         counts = self.counts[grams]
         left: np.ndarray = counts - self.discounts[np.minimum(counts, 3)]
         return left / self.totals[contexts]
@@ -88,9 +92,9 @@ class SmoothedCounts:
 class NgramOrder:
     """The n-grams of one order: key = id of the context (order - 1) × vocabulary + token."""
 
-    keys: np.ndarray  # [G + 1], increasing; the place of a key is the n-gram's id
-    top: SmoothedCounts  # plain counts, for when this order is the highest
-    below: SmoothedCounts  # continuation counts, for when it is not
+    keys: np.ndarray  # [G + 1], increasing; the index of a key is the n-gram's id
+    top: SmoothedCounts  # plain counts, used if this order is the highest
+    below: SmoothedCounts  # continuation counts, used if it is not
 
     @classmethod
     def make(
@@ -105,8 +109,8 @@ class NgramOrder:
         return len(self.keys) - 1
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """The ids of n-grams, -1 for those never seen."""
-        order = np.argsort(keys)  # neighbors share the way through a large table: 7 times faster
+        """Returns the ids of n-grams, or -1 for n-grams that were never seen."""
+        order = np.argsort(keys)  # sorted keys are found 7 times faster in a large table
         places = np.empty_like(order)
         places[order] = np.searchsorted(self.keys, keys[order])
         return np.where(self.keys[places] == keys, places, -1)
@@ -123,7 +127,8 @@ class NgramOrder:
 
 
 class Ngram:
-    """An n-gram model, and with it those of all lower orders: they share the counts below the top.
+    """An n-gram model together with the models of all lower orders; they share the counts below the
+    highest order.
 
     >>> model = Ngram.train(ids, order=5, vocab_size=8192, end=0)
     >>> model.surprisal(others).sum()  # nats
@@ -132,7 +137,8 @@ class Ngram:
     def __init__(
         self, levels: list[NgramOrder], vocab_size: int, end: int, tokens: int, seconds: float
     ) -> None:
-        """The last two say how many tokens were counted, and how long that took."""
+        """`tokens` is the number of tokens that were counted, and `seconds` the time that it
+        took."""
         self.levels, self.vocab_size, self.end = levels, vocab_size, end
         self.tokens, self.seconds = tokens, seconds
 
@@ -148,7 +154,7 @@ class Ngram:
     def train(
         cls, ids: np.ndarray, order: int, vocab_size: int, end: int, report: Report | None = None
     ) -> Ngram:
-        """Counts ids: documents one after the other, each closed by the end token.
+        """Counts the n-grams of `ids`: documents one after the other, each closed by the end token.
 
         An n-gram's id is its rank among (id of its first n - 1 tokens, last token), so one sort of
         64-bit keys per order finds all of them.
@@ -170,7 +176,7 @@ class Ngram:
             starts = grams[at - 1].astype(np.int64)
             longer, last, which, counts = distinct(starts * vocab_size + text[at])
             preceded = np.bincount(grams[at[last]], minlength=len(keys))
-            continued = np.where(preceded > 0, preceded, plain)  # none before: it begins a document
+            continued = np.where(preceded > 0, preceded, plain)  # 0: it begins a document
             levels.append(NgramOrder.make(keys, plain, continued, number, vocab_size))
             keys, number, plain = longer, len(keys), counts
             grams = np.zeros(len(text), np.int32)
@@ -179,9 +185,11 @@ class Ngram:
         return cls(levels, vocab_size, end, len(ids), time.perf_counter() - began)
 
     def follow(self, ids: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each order the contexts and n-grams of a text, by their ids; -1 where never seen.
+        """Returns, for each order, the ids of the contexts and n-grams of a text; -1 means never
+        seen.
 
-        Nothing was ever counted after a context with an end token inside, so none reaches over it.
+        No n-gram was counted after a context with an end token inside, so no context reaches over
+        an end token.
         """
         ids = checked(ids, self.vocab_size)
         contexts = np.zeros(len(ids), np.int64)
@@ -193,7 +201,7 @@ class Ngram:
         return ids_of_orders
 
     def surprisals(self, ids: np.ndarray, context: np.ndarray | tuple[int, ...] = ()) -> np.ndarray:
-        """-ln p of every token under the models of order 1, 2, …: [order, tokens].
+        """Returns -ln p of every token under the models of order 1, 2, …: [order, tokens].
 
         A document begins with the context, which is not scored, and after every end token.
         """
@@ -210,18 +218,19 @@ class Ngram:
         return nats
 
     def surprisal(self, ids: np.ndarray, context: np.ndarray | tuple[int, ...] = ()) -> np.ndarray:
-        """-ln p of every token, in nats, [tokens]: see `surprisals`."""
+        """Returns -ln p of every token in nats, [tokens]; see `surprisals`."""
         nats: np.ndarray = self.surprisals(ids, context)[-1]
         return nats
 
     def probabilities(
         self, context: np.ndarray | list[int], order: int | None = None
     ) -> np.ndarray:
-        """[vocabulary]: what follows a document that begins so."""
+        """Returns the probabilities of the next token after `context`, which begins a document:
+        [vocab_size]."""
         order = self.order if order is None else order
         if not 1 <= order <= self.order:
             raise ConfigError(f"order is {order}; this model knows the orders 1 to {self.order}")
-        text = np.append(np.asarray(context, np.int64), self.end)  # any token in the last place
+        text = np.append(np.asarray(context, np.int64), self.end)  # the last token may be any
         chances = np.full(self.vocab_size, 1 / self.vocab_size)
         for n, (contexts, _) in enumerate(self.follow(text)[:order], 1):
             level, last = self.levels[n - 1], int(contexts[-1])
@@ -235,7 +244,7 @@ class Ngram:
         return chances
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """One safetensors file: keys and counts; what follows from them is made anew by `load`."""
+        """Writes keys and counts to one safetensors file. `load` computes the rest from them."""
         path = Path(file)
         arrays = {
             f"{n}.{name}": np.ascontiguousarray(array)
@@ -251,12 +260,12 @@ class Ngram:
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> Ngram:
         if not Path(file).is_file():
-            raise FormatError(f"{file} is no file; give one that Ngram.save wrote")
+            raise FormatError(f"there is no file {file}; give one that Ngram.save wrote")
         try:
             with safe_open(file, "numpy") as opened:
                 about = opened.metadata() or {}
                 if about.get("format") != FORMAT:
-                    raise FormatError(f"{file} holds no n-gram model of the format {FORMAT}")
+                    raise FormatError(f"{file} has no n-gram of the format {FORMAT}; count again")
                 facts = json.loads(about["model"])
                 arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
             number, levels = 1, []
@@ -281,7 +290,8 @@ def checked(ids: np.ndarray, vocab_size: int) -> np.ndarray:
 
 
 def lay_out(ids: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """The text with the mark before it; how many tokens of context, mark included, each has."""
+    """Returns the text after a begin token, and the number of context tokens (with it) of each
+    token."""
     text = np.concatenate([[end], ids]).astype(np.int32)
     depth = np.arange(len(text), dtype=np.int32)
     depth[1:] -= np.maximum.accumulate(np.where(text == end, depth, 0))[:-1]
@@ -289,7 +299,8 @@ def lay_out(ids: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Sorted different keys; a place where each stands; for every place which one; how often."""
+    """Returns the sorted distinct keys, one position of each, the rank of the key at every
+    position, and the counts."""
     order = np.argsort(keys)
     ranked = keys[order]
     new = np.ones(len(keys), bool)

@@ -1,4 +1,4 @@
-"""What an n-gram makes of prepared text: the figures that a neural model has to beat."""
+"""Measures an n-gram on prepared text: the figures that a neural model has to beat."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.core.errors import InputError
 from regard.data.corpus import Corpus
 from regard.evaluation.ngram import Ngram, Report
 
-CHUNK = 2**19  # tokens scored at once
+CHUNK = 2**19  # the number of tokens scored at once
 
 
 def count(
@@ -22,11 +22,13 @@ def count(
     tokens: int | None = None,
     report: Report | None = None,
 ) -> Ngram:
-    """The n-gram of a data directory's training text, or of its first so many tokens."""
+    """Trains an n-gram on the training text of a data directory, or on its first `tokens`
+    tokens."""
     corpus = Corpus.open(data, "train")
     if tokens is not None and not 0 < tokens <= len(corpus):
         raise InputError(
-            f"{tokens:,} tokens were asked for; the training text of {data} has {len(corpus):,}"
+            f"{tokens:,} tokens cannot be counted; the training text of {data} has "
+            f"{len(corpus):,}: choose 1 to {len(corpus):,}"
         )
     if len(corpus) == 0:
         raise InputError(f"the training text of {data} is empty; prepare a longer text")
@@ -35,14 +37,15 @@ def count(
 
 
 def score(model: Ngram, corpus: Corpus, report: Report | None = None) -> np.ndarray:
-    """The nats of a whole split, under each order from 1 on: [order].
+    """Returns the nats of a whole split, under each order from 1 on: [order].
 
-    Every token is scored once, from all that precedes it in its document; the first from the end
-    token. So bits per byte compare with those of a neural model that reads whole documents.
+    Every token is scored once, given all that precedes it in its document; the first token given
+    the end token. Therefore bits per byte can be compared with those of a neural model that reads
+    whole documents.
     """
     if (model.vocab_size, model.end) != (corpus.vocab_size, corpus.special.end):
         raise InputError(
-            f"the n-gram knows {model.vocab_size:,} tokens and ends documents with {model.end}; "
+            f"the n-gram has {model.vocab_size:,} tokens and the end token {model.end}; "
             f"{corpus.directory} has {corpus.vocab_size:,} and {corpus.special.end}: "
             "count the n-grams of this data"
         )
@@ -58,7 +61,7 @@ def score(model: Ngram, corpus: Corpus, report: Report | None = None) -> np.ndar
 
 
 def figures(nats: float, tokens: int, size: int) -> dict[str, float]:
-    """Of a text that cost so many nats: perplexity per token, bits per byte."""
+    """Returns the perplexity per token and the bits per byte of a text that costs `nats`."""
     return {
         "perplexity": math.exp(nats / tokens),
         "bits_per_byte": nats / math.log(2) / size,
@@ -68,7 +71,7 @@ def figures(nats: float, tokens: int, size: int) -> dict[str, float]:
 def measure(
     model: Ngram, data: str | os.PathLike[str], split: str = "valid", report: Report | None = None
 ) -> dict[str, Any]:
-    """All figures of an n-gram on one split. Writes nothing."""
+    """Returns all figures of an n-gram on one split. It writes no file."""
     corpus = Corpus.open(data, split)
     began = time.perf_counter()
     nats = score(model, corpus, report)

@@ -1,4 +1,4 @@
-"""What is asked of an evaluation; these modules import nothing heavy."""
+"""The options of evaluations. This module imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from regard.core.tables import from_table
 PRECISIONS = ("fp32", "bf16")
 SCORES = ("raw", "token", "byte", "calibrated")
 DRAWS = ("uniform", "balanced")
-RESAMPLES = Option("Samples of the bootstrap that gives the intervals.", metavar="N")
+RESAMPLES = Option("The number of bootstrap samples for the intervals.", metavar="N")
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """What is asked of a test."""
+    """The options of a test."""
 
     against: Annotated[
-        str, Option("Another model beside it: is the difference more than chance?", metavar="RUN")
+        str, Option("Compare with another model: is the difference significant?", metavar="RUN")
     ] = ""
     out: Annotated[
         Path | None,
-        Option("The directory for report.html and predictions.jsonl.", metavar="DIR",
+        Option("Write report.html and predictions.jsonl into this directory.", metavar="DIR",
                default="MODEL/test-DATA; with --shots none"),
     ] = None  # fmt: skip
-    task: Annotated[str, TASK] = ""  # refused if the model has learned another
+    task: Annotated[str, TASK] = ""  # refused if the model was trained for another
     skip: Annotated[Sequence[str], SKIP] = ()
-    limit: Annotated[int, LIMIT] = 0  # the first so many examples; 0: all
-    worst: Annotated[int, Option("Errors that are shown.", "--show-errors", "N")] = 20
+    limit: Annotated[int, LIMIT] = 0  # test on the first N examples; 0: all
+    worst: Annotated[int, Option("Show N errors.", "--show-errors", "N")] = 20
     precision: Annotated[str, PRECISION] = "fp32"
     language: Annotated[str, LANGUAGE] = ""  # "": Chinese if most letters are Han, else English
     strict: Annotated[bool, Option("Tags: count only entities that the tagging scheme allows.")] = (
         False
     )
     split: Annotated[str, SPLIT] = "test"
-    length: Annotated[int, SEQ_LEN] = 0  # of a language model's chunks; 0: as it learned
+    length: Annotated[int, SEQ_LEN] = 0  # of a language model's chunks; 0: as in training
     seed: Annotated[int, SEED] = 0  # of the bootstrap
     resamples: Annotated[int, RESAMPLES] = 1000
     reading: dict[str, Any] = field(default_factory=dict)  # fields, form, header, download
@@ -73,53 +73,56 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """How a model is asked by prompts; every choice with its default."""
+    """The options of prompting, each with its default."""
 
     template: Annotated[
         str | None,
-        Option("Fields in braces, the answer last: '{text}\\nMood: {label}'.", metavar="TEXT",
+        Option("The prompt, with fields in braces and the answer as the last field: "
+               "'{text}\\nMood: {label}'.", metavar="TEXT",
                default="the task's own"),
     ] = None  # fmt: skip
     labels: Annotated[
         Mapping[str, str],
-        Option("The word that the model reads for a label: pos=great; may be repeated.",
+        Option("The word for a label in the prompt: pos=great; may be repeated.",
                "--verbalizer", "LABEL=WORD"),
     ] = field(default_factory=dict)  # fmt: skip
     shots: Annotated[
         int,
-        Option("Ask by prompts, with N demonstrations before each example; the model learns "
-               "nothing.", metavar="N"),
+        Option("Evaluate by prompts, with N demonstrations before each example; the weights do "
+               "not change.", metavar="N"),
     ] = 0  # fmt: skip
     draw: Annotated[
         Literal["uniform", "balanced"],
-        Option("How demonstrations are drawn; balanced: as many of each class.", "--shot-sampling"),
-    ] = "uniform"
+        Option("How demonstrations are drawn; balanced: equally from each class.",
+               "--shot-sampling"),
+    ] = "uniform"  # fmt: skip
     fixed: Annotated[
         bool, Option("Use the same demonstrations for all examples.", "--fixed-shots")
     ] = False
-    instruction: Annotated[str, Option("Stands before everything.", metavar="TEXT")] = ""
+    instruction: Annotated[str, Option("A text at the start of the prompt.", metavar="TEXT")] = ""
     separator: Annotated[
         str | None,
-        Option("Stands between demonstrations (\\n: a line break).", metavar="TEXT",
+        Option("The text between demonstrations (\\n: a line break).", metavar="TEXT",
                default="one or two line breaks"),
     ] = None  # fmt: skip
     score: Annotated[
         Literal["raw", "token", "byte", "calibrated"],
-        Option("Which score decides; all are shown."),
+        Option("The score that decides; the report shows all of them."),
     ] = "token"
     neutral: Annotated[
         str | None,
-        Option("The context of the calibrated score.", metavar="TEXT", default="Answer:"),
+        Option("The neutral context of the calibrated score.", metavar="TEXT", default="Answer:"),
     ] = None
     blank: Annotated[
         Sequence[str],
-        Option("Or what replaces the example in it, such as N/A; may be repeated.", metavar="TEXT"),
-    ] = ()
+        Option("Instead of --neutral: calibrate with the prompt itself, with this text, such as "
+               "N/A, in place of the example; may be repeated.", metavar="TEXT"),
+    ] = ()  # fmt: skip
     max_new_tokens: Annotated[int | None, MAX_NEW_TOKENS] = None  # of an open answer
-    num_beams: Annotated[int, NUM_BEAMS] = 1  # of open answers; GPT-3 has 4
+    num_beams: Annotated[int, NUM_BEAMS] = 1  # of open answers; GPT-3 used 4
     length: Annotated[int | None, SEQ_LEN] = None  # of a prompt with its answer
-    limit: Annotated[int | None, LIMIT] = None  # so many examples, drawn by the seed; None: all
-    language: Annotated[str, LANGUAGE] = ""  # of open answers, for their figures
+    limit: Annotated[int | None, LIMIT] = None  # N examples, drawn with the seed; None: all
+    language: Annotated[str, LANGUAGE] = ""  # of open answers, for their metric
     resamples: Annotated[int, RESAMPLES] = 1000
     seed: Annotated[int, SEED] = 0
 
@@ -148,35 +151,33 @@ class PromptOptions:
                 raise UnknownName(name, getattr(self, name), names)
         if self.blank and self.neutral is not None:
             raise ConfigError(
-                "there is a neutral context, and a blank for the example; a score is calibrated by "
-                "one of them: leave out the other"
+                "both neutral and blank are set; a score is calibrated by one of them: leave out "
+                "the other"
             )
 
 
 @dataclass(frozen=True)
 class NgramOptions:
-    """The n-gram that a neural model has to beat."""
+    """The options of the n-gram baseline, which a neural model has to beat."""
 
-    order: Annotated[int | None, Option("The longest n-gram.", "--ngram-order", "N", "5")] = None
-    tokens: Annotated[int | None, Option("Learn from N tokens at most.", "--max-tokens", "N")] = (
-        None
-    )
+    order: Annotated[int | None, Option("The highest order.", "--ngram-order", "N", "5")] = None
+    tokens: Annotated[int | None, Option("Count at most N tokens.", "--max-tokens", "N")] = None
     split: Annotated[str, SPLIT] = "valid"
     out: Annotated[
         Path | None,
-        Option("A file for the figures (.json) or the n-gram (.safetensors).", metavar="FILE"),
+        Option("Write the figures (.json) or the n-gram (.safetensors) here.", metavar="FILE"),
     ] = None
 
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """Which states of a model are the vector of a text."""
+    """The options of text embeddings."""
 
     pooling: Annotated[
         Literal["mean", "first", "last"],
-        Option("The mean of the tokens, or the first or the last of them."),
+        Option("How the hidden states become a vector: their mean, the first, or the last."),
     ] = "mean"
-    layer: Annotated[int, Option("Which layer, counted from 1; -1 is the last.", metavar="N")] = -1
-    normalize: Annotated[bool, Option("Bring vectors to length 1.")] = True
+    layer: Annotated[int, Option("The layer, counted from 1; -1 is the last.", metavar="N")] = -1
+    normalize: Annotated[bool, Option("Scale every vector to length 1.")] = True
     length: Annotated[int, SEQ_LEN] = 0
     precision: Annotated[str, PRECISION] = "fp32"

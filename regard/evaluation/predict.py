@@ -1,4 +1,4 @@
-"""A model's answers to examples: in batches of similar length, in bounded memory."""
+"""Predicts the answers to examples, in batches of similar length and in bounded memory."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ from regard.tasks.labeled import TASK, LabeledObjective
 from regard.tasks.task_tokens import marked
 from regard.training.data import options_of
 
-CHUNK = 1024  # examples that are encoded together
-LENGTH = 512  # tokens of a row, where a model has no last position
+CHUNK = 1024  # the number of examples that are encoded together
+LENGTH = 512  # the length of a row, if a model has no maximum
 
 
 class Predictor:
-    """Asks a model that has learned a task; its directory says which, and how."""
+    """Predicts with a model that was fine-tuned for a task. The model directory says for which
+    one."""
 
     def __init__(self, loaded: Checkpoint, precision: str = "fp32", length: int = 0) -> None:
         self.loaded, self.model, self.precision = loaded, loaded.model, precision
         if loaded.tokenizer is None:
-            raise FormatError(f"{loaded.path} has no tokenizer, so no text can be given to it")
+            raise FormatError(
+                f"{loaded.path} has no tokenizer, so it cannot read text; add its tokenizer.json"
+            )
         facts = facts_of(loaded)
         self.task: str = facts["task"]
         self.labels: list[str] = facts["labels"]
@@ -47,14 +50,15 @@ class Predictor:
         self.kind = find(str(options.pop("name")), learners())
         self.options = options_of(self.kind, options)
         self.ready, self.opening = False, Lock()
-        self.counts: Counter[str] = Counter()  # of what was cut, or read in windows, so far
+        self.counts: Counter[str] = Counter()  # of examples cut or read in windows so far
         self.last: LabeledObjective | None = None
 
     def __call__(self, examples: Iterable[Example]) -> list[Prediction]:
         return list(self.stream(examples))
 
     def stream(self, examples: Iterable[Example]) -> Iterator[Prediction]:
-        """Answers in the order of the examples; the next ones are encoded meanwhile."""
+        """Yields predictions in the order of the examples. The next examples are encoded at the
+        same time."""
         with ThreadPoolExecutor(1, "regard-encode") as worker:
             waiting = None
             for part in chain(portions(examples, CHUNK), [None]):
@@ -86,7 +90,7 @@ class Predictor:
 
     @property
     def notes(self) -> list[str]:
-        """What became of long texts, so far."""
+        """Returns notes on the long texts read so far."""
         return [] if self.last is None else self.last.cut_notes(self.counts)
 
     def answers(self, objective: LabeledObjective) -> list[Prediction]:
@@ -99,7 +103,7 @@ class Predictor:
 
 
 def facts_of(loaded: Checkpoint) -> dict[str, Any]:
-    """What a model has learned: task.json, or what the configuration of others says."""
+    """Returns what a model was trained for: its task.json, or facts from a published config."""
     file = Path(loaded.path or "") / TASK
     if loaded.path is not None and file.is_file():
         try:
@@ -114,15 +118,15 @@ def facts_of(loaded: Checkpoint) -> dict[str, Any]:
     if task is None:
         able = [name for name in TASKS if objective_of(name)]
         raise ConfigError(
-            f"{loaded.path or 'this model'} has learned no task that can be asked; fine-tune it "
-            f"first ('regard finetune'), for one of {', '.join(able)}"
+            f"{loaded.path or 'this model'} was not fine-tuned for a task; fine-tune it first "
+            f"('regard finetune'), for one of {', '.join(able)}"
         )
     names = loaded.source.get("id2label") or {}
     labels = [str(names[key]) for key in sorted(names, key=int)] if task.names_labels else []
     name, card = task.name, loaded.model.family
     if task.scores_as and len(labels) == 1:
         name, labels = task.scores_as, []
-    bare = {"marks": False} if card.task_tokens and task.between_marks else {}  # others' models
+    bare = {"marks": False} if card.task_tokens and task.between_marks else {}  # as published
     return {
         "task": name,
         "objective": {"name": task.objective().name, "family": card.name, **bare},
@@ -132,7 +136,8 @@ def facts_of(loaded: Checkpoint) -> dict[str, Any]:
 
 
 def headed_task(model: Any, source: Mapping[str, Any] | None = None) -> Task | None:
-    """The task of the first head that a model has; of several the one of its problem type."""
+    """Returns the task of the model's first head. If several tasks share it, `problem_type`
+    decides."""
     kind = (source or {}).get("problem_type")
     tasks = [task for task in map(find_task, TASKS) if task.problem_type in ("", kind)]
     for head in getattr(model, "heads", {}):

@@ -1,6 +1,7 @@
-"""Who can be asked what: the right way to ask a model directory, and clear words where none is.
+"""Finds the right predictor for a model directory, and refuses with a clear message if there is
+none.
 
-What writes text is imported where it is needed: a test of labels starts without it.
+The code that generates text is imported only when it is needed: a test of labels starts without it.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from regard.training.run import pick_device
 
 
 class ExamplePredictor(Protocol):
-    """What answers examples, whichever way its model has learned them."""
+    """Predicts the answers to examples, with a head or as text."""
 
     task: str
     labels: list[str]
-    length: int  # tokens that it reads at once
+    length: int  # the number of tokens that it reads at once
 
     @property
-    def cut(self) -> int: ...  # texts that were longer, so far
+    def cut(self) -> int: ...  # the number of longer texts so far
     @property
-    def notes(self) -> list[str]: ...  # what became of long texts, so far
+    def notes(self) -> list[str]: ...  # on long texts so far
     def __call__(self, examples: Iterable[Example]) -> list[Prediction]: ...
     def stream(self, examples: Iterable[Example]) -> Iterator[Prediction]: ...
 
@@ -39,10 +40,10 @@ class ExamplePredictor(Protocol):
 def predictor_for(
     loaded: Checkpoint, *, task: str = "", precision: str = "fp32", **decoding: Any
 ) -> ExamplePredictor:
-    """What asks this model: for labels, or as text where it has learned its task so.
+    """Returns the predictor of a model: with its head, or as text if the task was learned as text.
 
-    `task` is what a published model that writes text is asked for; others know theirs. `decoding`
-    is how text is written, such as num_beams=4; other models refuse it.
+    `task` names the task of a published model that writes text; other models know their task.
+    `decoding` holds options of generation, such as num_beams=4; models with a head refuse them.
     """
     if precision not in PRECISIONS:
         raise UnknownName("precision", precision, PRECISIONS)
@@ -53,14 +54,14 @@ def predictor_for(
     predictor = Predictor(loaded, precision)
     if decoding:
         raise ConfigError(
-            f"{', '.join(decoding)}: such is asked of models that write text, and "
-            f"{loaded.path or 'this one'} answers {predictor.task} with a label or a place"
+            f"{', '.join(decoding)} is for models that write text, and "
+            f"{loaded.path or 'this model'} answers {predictor.task} with a head; leave it out"
         )
     return predictor
 
 
 def writes(loaded: Checkpoint, task: str = "") -> bool:
-    """Does it answer in text?"""
+    """Returns whether the model answers in text."""
     if kept(loaded):
         return learns_to_write(facts_of(loaded)["objective"].get("name", ""))
     return not headed(loaded) and bool(task_of(loaded, task))
@@ -75,7 +76,8 @@ def headed(loaded: Checkpoint) -> bool:
 
 
 def task_of(loaded: Checkpoint, task: str = "") -> str:
-    """The task a model has learned, or can do as it is; "" for one that only reads on."""
+    """Returns the task that a model was trained for, or can do as it is; "" for a pure language
+    model."""
     if kept(loaded) or headed(loaded):
         return str(facts_of(loaded)["task"])
     from regard.evaluation.text_predictor import facts_for
@@ -87,14 +89,15 @@ def task_of(loaded: Checkpoint, task: str = "") -> str:
 
 
 def check_task(loaded: Checkpoint, wanted: Collection[str]) -> str:
-    """The task of a model, one of those wanted; else who could learn it."""
+    """Returns the task of a model if it is one of `wanted`. The error names the families that can
+    learn it."""
     for name in wanted:
-        find(name)  # refuses what is no task
+        find(name)  # refuses an unknown task
     name = next(iter(wanted))
     learned = task_of(loaded, name)
     if learned in wanted or (learned and {*find(learned).asked_as} & {*wanted}):
         return learned
-    state = f"has learned {learned}" if learned else "has learned no task"
+    state = f"was trained for {learned}" if learned else "has learned no task"
     raise ConfigError(
         f"{loaded.path or 'this model'} {state}, so it cannot {name}; models that can learn it: "
         f"{', '.join(learners(name))} ('regard finetune MODEL --task {name} --data FILE')"
@@ -102,7 +105,7 @@ def check_task(loaded: Checkpoint, wanted: Collection[str]) -> str:
 
 
 def learners(task: str) -> list[str]:
-    """The families that can learn a task."""
+    """Returns the families that can learn a task."""
     from regard.tasks.as_text import writers
 
     kind = find(task)
@@ -111,13 +114,14 @@ def learners(task: str) -> list[str]:
 
 
 def opened(run: str) -> Checkpoint:
-    """A model directory, on the fastest device here."""
+    """Loads a model directory onto the fastest device of this machine."""
     loaded = load(run)
     loaded.model.to(pick_device(None))
     return loaded
 
 
 def names_of(first: str, second: str) -> tuple[str, str]:
-    """What two runs are called: their directories' names, or their paths if those are the same."""
+    """Returns names for two runs: the names of their directories, or the paths if the names are
+    equal."""
     short = Path(first).resolve().name, Path(second).resolve().name
     return short if short[0] != short[1] else (first, second)

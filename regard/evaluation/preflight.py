@@ -1,4 +1,4 @@
-"""What is looked at before a model is asked anything: an hour of answers must not be lost."""
+"""Checks options before a model predicts anything, so that an hour of predictions is not lost."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from regard.metrics.base import TaskMetric
 
 OF = {
     "strict": "for entities",
-    "language": "for what is written",
+    "language": "for answers that are written",
     "length": "for language models",
     "split": "for prepared text",
     **dict.fromkeys(("max_new_tokens", "num_beams"), "for answers that are written"),
     **dict.fromkeys(("score", "neutral", "blank"), "for answers to choose from"),
 }
-LANGUAGES = frozenset(  # ISO 639-1
+LANGUAGES = frozenset(  # the codes of ISO 639-1
     """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy
     da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy
     hz ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li
@@ -35,33 +35,34 @@ LANGUAGES = frozenset(  # ISO 639-1
 
 
 def check_language(language: str) -> None:
-    """A wrong code would measure Chinese as if it were English, and not say so."""
+    """Refuses an unknown language code, with which Chinese would silently be measured as
+    English."""
     if language and tongue(language) not in LANGUAGES:
         raise ConfigError(
-            f"the language is {language!r}, which is no code of ISO 639-1; give one such as en, de "
-            "or zh, or leave it out: then the letters of the texts decide"
+            f"the language is {language!r}, which is not a code of ISO 639-1; give one such as en, "
+            "de or zh, or leave it out: then the letters of the texts decide"
         )
 
 
 def check_used(plan: Any, used: dict[str, bool], what: str) -> None:
-    """Nothing that is asked for is ignored: what is not used has to have its default."""
+    """Refuses an option that would be ignored: an option without use must have its default
+    value."""
     for name, matters in used.items():
         if not matters and getattr(plan, name) != getattr(type(plan), name):
             option = option_of(type(plan), name)
             raise ConfigError(
-                f"{option} says nothing to a test of {what}; it is {OF[name]}: leave it out"
+                f"{option} has no effect in a test of {what}; it is {OF[name]}: leave it out"
             )
 
 
 def check_measures(metric: type[TaskMetric], what: str, language: str = "") -> None:
-    """Are the libraries there that will measure the answers? They are not imported here: that takes
-    a second, in which a model can work (`meanwhile`).
-    """
+    """Checks that the libraries of the metric are installed. They are not imported here: that takes
+    a second, in which the model can run (`meanwhile`)."""
     for library in metric.libraries:
         name = library.partition(".")[0]
         if find_spec(name) is None:
             raise InputError(
-                f"answers to {what} are measured by the library {name!r}, which is not there; "
+                f"answers to {what} are measured by the library {name!r}, which is not installed; "
                 "install it with: pip install 'regard[tasks]'"
             )
     metric.check_language(language)
@@ -69,9 +70,8 @@ def check_measures(metric: type[TaskMetric], what: str, language: str = "") -> N
 
 @contextmanager
 def meanwhile(metric: type[TaskMetric]) -> Iterator[None]:
-    """Imports what will measure the answers while the model works. Whoever needs it says that it
-    is broken.
-    """
+    """Imports the libraries of the metric in a thread while the model runs. A failed import is
+    reported later, by the code that needs the library."""
 
     def bring() -> None:
         for library in metric.libraries:
@@ -87,7 +87,7 @@ def meanwhile(metric: type[TaskMetric]) -> Iterator[None]:
 
 
 def check_place(out: Path) -> None:
-    """Refuses a directory that cannot be written; makes nothing."""
+    """Refuses a directory that cannot be written. It creates nothing."""
     whole = out.absolute()
     there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
     if not there.is_dir():

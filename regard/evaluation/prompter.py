@@ -1,4 +1,4 @@
-"""How a model is asked by prompts: what it reads, and what is made of its answers."""
+"""Builds prompts, and turns the output of a model into answers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from regard.tasks.templates import (
     words_for,
 )
 
-REMEMBERED = 2**14  # answers to neutral contexts
+REMEMBERED = 2**14  # the number of cached scores of neutral contexts
 
 T = TypeVar("T")
-Row = dict[str, Any]  # what was asked and said of one example
+Row = dict[str, Any]  # the prompt and the answer of one example
 
 
 class Prompter:
-    """One model, one task, one way to ask; subclasses say what is done with the prompts."""
+    """Prompts one model for one task. A subclass implements `answer`."""
 
     def __init__(
         self,
@@ -50,20 +50,20 @@ class Prompter:
             shown = [*examples, *(pool or ())]
             if len(labels := {label for example in shown for label in example.labels()}) == 1:
                 raise InputError(
-                    f"all examples have the label {labels.pop()!r}; to choose takes at least 2 "
+                    f"all examples have the label {labels.pop()!r}; give examples of at least 2 "
                     "classes"
                 )
             self.words = words_for(task, task.labels_in(shown), options.labels)
         elif options.labels:
             raise ConfigError(
-                f"{task.name} has no labels, so there are no words to choose for them"
+                f"{task.name} has no labels, so they have no words; leave --verbalizer out"
             )
         self.labels = listed(list(self.words.values()))
         text = self.template.text
-        # Two line breaks between demonstrations where each has lines of its own.
+        # Two line breaks between demonstrations that have several lines.
         usual = "\n\n" if "\n" in text else "\n"
         self.separator = usual if options.separator is None else options.separator
-        # A context that asks for an answer and says nothing else (Brown et al. 2020, 2.4).
+        # A context that asks for an answer and holds nothing else (Brown et al. 2020, 2.4).
         usual = "A:" if text.endswith(f"A: {{{self.template.answer}}}") else "Answer:"
         self.neutral = usual if options.neutral is None else options.neutral
         self.shots = DemonstrationPool(
@@ -72,7 +72,7 @@ class Prompter:
         )  # fmt: skip
         self.scorer = Scorer(loaded, options.length)
         self.tokens = options.max_new_tokens or task.answer_tokens
-        self.dropped = self.short = self.cut = 0  # shots left out, of how many prompts; prompts cut
+        self.dropped = self.short = self.cut = 0  # dropped shots, prompts with fewer, cut prompts
 
     # -- prompts
 
@@ -83,13 +83,13 @@ class Prompter:
         return values
 
     def prompt(self, shots: Sequence[Example], values: Mapping[str, str]) -> tuple[str, str]:
-        """The context, and the blanks at its end: they belong to what follows."""
+        """Returns the context, and the blanks at its end, which belong to the completion."""
         parts = [self.options.instruction] if self.options.instruction else []
         for shot in shots:
             right = self.task.prompt_answer(shot, self.template.answer, self.words)
             if right is None:
                 raise InputError(
-                    f"{shot.place}: the example has no answer, so nothing can be shown by it"
+                    f"{shot.place}: the example has no answer, so it cannot be a demonstration"
                 )
             parts.append(self.template.context(self.values(shot)) + right)
         text = self.separator.join([*parts, self.template.context(values)])
@@ -99,9 +99,8 @@ class Prompter:
     def fitted(
         self, number: int, make: Callable[[list[Example]], list[T]], fits: Callable[[list[T]], bool]
     ) -> tuple[list[Example], list[T]]:
-        """The demonstrations for an example, and what is made of them: as many as fit, the last
-        ones.
-        """
+        """Returns the demonstrations for an example that fit (the first ones are dropped), and the
+        result of `make` for them."""
         shots = self.shots.of(number, self.examples[number])
         result = make(shots)
         if shots and not fits(result):
@@ -114,37 +113,38 @@ class Prompter:
         return shots, result
 
     def answer(self, numbers: Sequence[int]) -> list[Row]:
-        """A row for each of these examples."""
+        """Returns a row for each of these examples."""
         raise TypeError(f"{type(self).__name__} does not say how it answers")
 
 
 class ChoicePrompter(Prompter):
-    """The likeliest of several answers."""
+    """Chooses the most likely of several answers."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.known: dict[LikelihoodRequest, tuple[float, ...]] = {}  # of neutral contexts
+        self.known: dict[LikelihoodRequest, tuple[float, ...]] = {}  # scores of neutral contexts
         self.tell_apart()
 
     def tell_apart(self) -> None:
-        """Refuses words that are the same to the tokenizer, such as two that it does not know."""
+        """Refuses words that have the same tokens, such as two unknown words."""
         asks = {label: self.scorer.ask("Answer:", f" {word}") for label, word in self.words.items()}
         for label, ask in asks.items():
             for other in (o for o in asks if o != label and asks[o] == ask):
                 raise InputError(
                     f"this model's tokenizer writes {self.words[label]!r} and "
-                    f"{self.words[other]!r} with the same tokens, so that it cannot choose; give "
+                    f"{self.words[other]!r} with the same tokens, so it cannot choose; give "
                     "words that it knows with --verbalizer LABEL=WORD"
                 )
 
     def completions(self, example: Example) -> dict[Any, str]:
-        """The answers to choose from, by labels or numbers of choices."""
+        """Returns the answers to choose from, by label or by the number of a choice."""
         return self.task.completions(example, self.template.answer, self.words)
 
     def asks(
         self, shots: Sequence[Example], example: Example, blank: str | None = None
     ) -> list[LikelihoodRequest]:
-        """With a blank in place of the example, if there is one."""
+        """Returns the requests for an example. If `blank` is given, it replaces the fields of the
+        example."""
         values = self.values(example)
         if blank is not None:
             values |= {name: blank for name in values if name not in self.task.constant_fields}
@@ -178,8 +178,8 @@ class ChoicePrompter(Prompter):
         ]
 
     def learn(self, asks: list[LikelihoodRequest]) -> None:
-        """Asks neutral contexts, those that were asked before only once."""
-        if len(self.known) > REMEMBERED:  # each example has its own
+        """Scores the neutral contexts that were not scored before."""
+        if len(self.known) > REMEMBERED:  # with `blank` each example has its own contexts
             self.known.clear()
         new = [ask for ask in dict.fromkeys(asks) if ask not in self.known]
         self.known |= dict(zip(new, self.scorer.run(new), strict=True))
@@ -215,7 +215,8 @@ class ChoicePrompter(Prompter):
         }
 
     def neutrally(self, rows: Sequence[Sequence[float]]) -> list[float]:
-        """log P of each answer given the neutral contexts; of several the mean probability."""
+        """Returns log P of each answer given the neutral contexts; for several contexts, of the
+        mean probability."""
         if not self.options.blank:
             return list(rows[0])
         shares = [[x - log_sum(row) for x in row] for row in rows]
@@ -223,7 +224,7 @@ class ChoicePrompter(Prompter):
 
 
 class OpenAnswerPrompter(Prompter):
-    """What the model goes on with, up to the first line break."""
+    """Generates the answer, up to the first line break."""
 
     def answer(self, numbers: Sequence[int]) -> list[Row]:
         prompts: list[list[int]] = []
@@ -257,7 +258,7 @@ class OpenAnswerPrompter(Prompter):
 
     @property
     def room(self) -> float:
-        """Tokens of a prompt that leave enough of them for the answer."""
+        """Returns the number of prompt tokens that leave enough room for the answer."""
         limit = self.scorer.limit
         if limit is None:
             return math.inf
@@ -265,8 +266,8 @@ class OpenAnswerPrompter(Prompter):
             limit -= self.tokens
         if limit < 1:
             raise ConfigError(
-                f"an answer of {self.tokens:,} tokens leaves no room for a prompt in the "
-                f"{self.scorer.limit:,} that can be read at once; choose fewer tokens"
+                f"an answer of {self.tokens:,} tokens leaves no room for a prompt in the context "
+                f"of {self.scorer.limit:,} tokens; choose fewer (--max-new-tokens)"
             )
         return limit
 
@@ -291,29 +292,30 @@ def prompter_for(
 
 
 def best(values: Sequence[float]) -> int:
-    """The first of the highest."""
+    """Returns the index of the first maximum."""
     return max(range(len(values)), key=lambda i: values[i])
 
 
 def log_sum(values: Sequence[float]) -> float:
-    """log Σ exp."""
+    """Returns log Σ exp of the values."""
     most = max(values)
     return most + math.log(sum(math.exp(value - most) for value in values))
 
 
 def shared(values: Sequence[float]) -> list[float]:
-    """Softmax."""
+    """Returns the softmax of the values."""
     return [math.exp(value - log_sum(values)) for value in values]
 
 
 def check_examples(examples: Sequence[Example], task: Task) -> None:
-    """Refuses what cannot be measured: no examples, no labels, scores instead of classes."""
+    """Refuses data that cannot be measured: no examples, no labels, or scores instead of
+    classes."""
     if not examples:
-        raise InputError("there are no examples to ask a model about")
+        raise InputError("there are no examples; give labeled data")
     for example in examples:
         if not example.labeled:
             raise InputError(
-                f"{example.place}: the example has no label, and without one no answer can be "
-                "called right; give labeled data"
+                f"{example.place}: the example has no label, so its answer cannot be measured; "
+                "give labeled data"
             )
         task.check_prompted(example)

@@ -1,9 +1,9 @@
-"""Zero-, one- and few-shot evaluation: a model is asked by a text, and learns nothing.
+"""Zero-, one- and few-shot evaluation: a model is prompted, and its weights do not change.
 
     evaluate(loaded, examples, "classify", shots=4, labels={"pos": "great", "neg": "terrible"})
 
 The prompt holds demonstrations (examples with their answers), then the example without its answer
-(Brown et al. 2020, 2.4). Where there are answers to choose from, each is scored in four ways:
+(Brown et al. 2020, 2.4). If there are answers to choose from, each is scored in four ways:
 
 | score | what decides |
 | --- | --- |
@@ -13,9 +13,9 @@ The prompt holds demonstrations (examples with their answers), then the example 
 | calibrated | raw - log P(answer given a neutral context): GPT-3's choice for ARC and RACE |
 
 The neutral context is a text such as "Answer:", or the same prompt with "N/A" in place of the
-example (`blank`: contextual calibration, Zhao et al. 2021; several are averaged as probabilities).
-Open answers are decoded up to the first line break and measured as `regard evaluate` does, in the
-language that most of their letters are of unless one is given.
+example (`blank`: contextual calibration, Zhao et al. 2021; several blanks are averaged as
+probabilities). Open answers are decoded up to the first line break and measured as in `regard
+evaluate`. If no language is given, the letters of the answers decide it.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from regard.tasks import task as find
 
 __all__ = ["SCORES", "Likelihood", "Options", "evaluate", "score"]
 
-PORTION = 64  # examples that are asked together
-OPEN = ("max_new_tokens", "num_beams", "language")  # matter to answers that are written
-CLOSED = ("score", "neutral", "blank")  # matter to answers to choose from
+PORTION = 64  # the number of examples that are prompted together
+OPEN = ("max_new_tokens", "num_beams", "language")  # are for answers that are written
+CLOSED = ("score", "neutral", "blank")  # are for answers to choose from
 
 
 def evaluate(
@@ -58,11 +58,11 @@ def evaluate(
     watch: Callable[[str, int, int], None] = lambda what, done, of: None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Everything a test by prompts has to say, as plain values, `predictions` among them.
+    """Returns all results of a test by prompts as plain values, including `predictions`.
 
-    Demonstrations come from `pool`, or from the examples themselves; the one that is asked, and
-    every one of the same text, is never among them. `Options` names every choice. `watch` is told
-    how far it is.
+    Demonstrations come from `pool`, or from the examples themselves; the tested example, and every
+    example with the same text, is never among them. `Options` lists all options. `watch` is called
+    with the progress.
     """
     chosen = Options.of(options)
     kind = find(task)
@@ -125,13 +125,13 @@ def report(
 
 
 def beliefs(row: Row, score: str) -> dict[Any, float]:
-    """What is believed of each answer: the scores that decide, as shares of 1."""
+    """Returns the probability of each answer: the softmax of the scores that decide."""
     scores: dict[Any, float] = row["scores"][score]
     return dict(zip(scores, shared(list(scores.values())), strict=True))
 
 
 def compared(rows: list[Row], options: Options) -> dict[str, Any]:
-    """How often each score is right, and what needs no model."""
+    """Returns the accuracy of each score, and of two baselines without a model."""
     by = {}
     for name in SCORES:
         right = [float(row["by"][name] == row["gold"]) for row in rows]
@@ -145,12 +145,12 @@ def compared(rows: list[Row], options: Options) -> dict[str, Any]:
 
 
 def notes_on(asker: Prompter, examples: int) -> Iterator[str]:
-    """What a user should know, said once."""
+    """Yields notes for the user on shortened prompts."""
     limit = asker.scorer.limit
     if asker.dropped:
         yield (
-            f"{asker.dropped:,} demonstrations were left out of {asker.short:,} of {examples:,} "
-            f"prompts, the first ones first, to fit {limit:,} tokens"
+            f"{asker.dropped:,} demonstrations were dropped in {asker.short:,} of {examples:,} "
+            f"prompts, from the first one on, to fit {limit:,} tokens"
         )
     if asker.cut:
         yield (

@@ -1,9 +1,10 @@
-"""A test: a model's answers beside the right ones, in figures with intervals, and as a page.
+"""Tests a model: its answers are compared with the gold answers, in figures with intervals and as a
+page.
 
 DIR/
   report.html        the page
   test.json          everything on it, for programs
-  predictions.jsonl  every example with its right answer and the model's
+  predictions.jsonl  every example with its gold answer and the model's answer
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ Watch = Callable[[str, int, int], None]  # (what, done, of)
 def examine(
     run: str, data: Sequence[str], plan: Plan | None = None, *, quiet: bool = True
 ) -> dict[str, Any]:
-    """Tests a model directory on data and writes the results; gives what test.json says."""
+    """Tests a model directory on data and writes the results. Returns the content of test.json."""
     plan = plan or Plan()
     out = place(run, data, plan)
     began = time.monotonic()
@@ -86,19 +87,19 @@ def examine(
 
 
 def examples_asked(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> bool:
-    """Is it a test of labeled examples, not of text?"""
+    """Returns whether this is a test of labeled examples, not of text."""
     task = task_of(loaded, plan.task)
     if not task or len(data) != 1 or not Path(data[0], MARKER).is_file():
         return bool(task)
     if writes(loaded):
         return False
     raise InputError(
-        f"{data[0]} is prepared text, and {loaded.path} has learned {task}; give it a labeled file"
+        f"{data[0]} is prepared text, and {loaded.path} was trained for {task}; give a labeled file"
     )
 
 
 def told(progress: Progress) -> Watch:
-    """How far it is, now and then."""
+    """Returns a callback that prints the progress from time to time."""
 
     def step(what: str, done: int, of: int) -> None:
         now = time.monotonic()
@@ -115,7 +116,7 @@ def told(progress: Progress) -> Watch:
 def examine_task(
     loaded: Checkpoint, run: str, data: Sequence[str], plan: Plan, watch: Watch
 ) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
-    """All that can be refused is refused before anything is asked."""
+    """Tests a model that was trained for a task. All checks run before the first prediction."""
     predictor, other = both(loaded, run, plan)
     task, labels = find(predictor.task), predictor.labels
     metric = task.metric(labels)
@@ -166,7 +167,7 @@ def void_note(predictor: ExamplePredictor, void: int) -> str:
 
 
 def scores_of(metric: type[TaskMetric], answers: Sequence[Prediction]) -> list[Any] | None:
-    """What the model thought of its answers, where the metric has a use for it."""
+    """Returns the probabilities of the answers, if the metric measures calibration."""
     if not metric.calibrates:
         return None
     scores = [one.score if one.scores is None else one.scores for one in answers]
@@ -174,7 +175,7 @@ def scores_of(metric: type[TaskMetric], answers: Sequence[Prediction]) -> list[A
 
 
 def explain(worst: list[dict[str, Any]], examples: Sequence[Example], answers: Any) -> None:
-    """Says where an error stands, and what was really written."""
+    """Adds the place of each error in the data, and the text that the model really wrote."""
     for row in worst:
         if isinstance(row.get("text"), list):  # the words of a sentence
             row["text"] = " ".join(row["text"])
@@ -186,7 +187,7 @@ def explain(worst: list[dict[str, Any]], examples: Sequence[Example], answers: A
 def examples_of(
     data: Sequence[str], predictor: ExamplePredictor, plan: Plan
 ) -> tuple[list[Example], list[str]]:
-    """The examples that are tested, all with a right answer, and what was left out."""
+    """Returns the examples to test on, all with a gold answer, and notes on those left out."""
     problems = Problems()
     task, classes = find(predictor.task), bool(predictor.labels)
     files = [file for name in data for file in files_of(name, predictor.task)]
@@ -199,17 +200,17 @@ def examples_of(
     known = [example for example in examples if example.labeled]
     if not known:
         raise InputError(
-            f"{', '.join(data)} holds no right answers for {predictor.task}, so nothing can be "
-            f"tested; 'regard check {data[0]} --task {predictor.task}' says what it holds"
+            f"{', '.join(data)} has no gold answers for {predictor.task}, so nothing can be "
+            f"tested; 'regard check {data[0]} --task {predictor.task}' shows what it holds"
         )
     if missing := len(examples) - len(known):
         first = next(example for example in examples if not example.labeled)
         if "missing-label" not in plan.skip:
             raise InputError(
-                f"{missing:,} of {len(examples):,} examples have no right answer, the first is at "
+                f"{missing:,} of {len(examples):,} examples have no gold answer, the first is at "
                 f"{first.place}; --skip missing-label leaves them out"
             )
-        notes.append(f"{missing:,} examples were left out: they have no right answer")
+        notes.append(f"{missing:,} examples were left out: they have no gold answer")
     known = task.expanded(known)
     if plan.limit and plan.limit < len(known):
         notes.append(f"only the first {plan.limit:,} of {len(known):,} examples were tested")
@@ -233,12 +234,13 @@ def answers(
 def both(
     loaded: Checkpoint, run: str, plan: Plan
 ) -> tuple[ExamplePredictor, ExamplePredictor | None]:
-    """What asks the tested run, and what asks the other one, if there is one."""
+    """Returns the predictor of the tested run, and that of the run to compare with, if there is
+    one."""
     models = [loaded, *([opened(plan.against)] if plan.against else [])]
     if "prefix" in plan.decoding and all(map(kept, models)):
         raise ConfigError(
-            f"prefix is {plan.decoding['prefix']!r}, but {run} knows what stands before its texts "
-            "(task.json); leave it out: it is for a published model"
+            f"prefix is {plan.decoding['prefix']!r}, but {run} has its own prefix (task.json); "
+            "leave it out: it is for a published model"
         )
     predictor = asking(loaded, plan, plan.task)
     if not plan.against:
@@ -254,7 +256,7 @@ def both(
 
 
 def asking(loaded: Checkpoint, plan: Plan, task: str) -> ExamplePredictor:
-    """A run that has learned its task has a prefix of its own."""
+    """Returns the predictor of a model. A run that was trained for its task has its own prefix."""
     decoding = {k: v for k, v in plan.decoding.items() if k != "prefix" or not kept(loaded)}
     return predictor_for(loaded, task=task, precision=plan.precision, **decoding)
 
@@ -263,7 +265,7 @@ def asking(loaded: Checkpoint, plan: Plan, task: str) -> ExamplePredictor:
 
 
 def place(run: str, data: Sequence[str], plan: Plan) -> Path:
-    """Where the results go: never where a run has its own report."""
+    """Returns the directory of the results. It is never one with the report of a training run."""
     if plan.out is not None:
         out = plan.out
     else:
@@ -271,14 +273,14 @@ def place(run: str, data: Sequence[str], plan: Plan) -> Path:
     check_place(out)
     if any((out / name).exists() for name in ("config.json", "run.json", "recipe.toml")):
         raise StorageError(
-            f"{out} is a model directory, and its report.html is that of its training; give --out "
-            "another place"
+            f"{out} is a model directory, and its report.html is that of its training; give "
+            "another directory with --out"
         )
     return out
 
 
 def stem(name: str) -> str:
-    """The name of a file without the endings that say how it is written."""
+    """Returns the name of a file without the suffixes of its format."""
     name_left = Path(name.rstrip("/")).name
     while Path(name_left).suffix.lower() in PACKED:
         name_left = Path(name_left).stem
@@ -301,7 +303,7 @@ def predictions(
 
 
 def write(out: Path, result: dict[str, Any], rows: Iterator[dict[str, Any]]) -> None:
-    """Each file is written beside its place, then moved there."""
+    """Writes the results. Each file is written under another name first, then moved into place."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         with replacing(out / ANSWERS) as part, part.open("w", encoding="utf-8") as file:
@@ -315,7 +317,7 @@ def write(out: Path, result: dict[str, Any], rows: Iterator[dict[str, Any]]) -> 
 
 
 def in_line(row: dict[str, Any]) -> str:
-    """A row of JSON; only what is no plain value takes the slow way."""
+    """Returns a line of JSON. Only rows with values that are not plain take the slow path."""
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError):

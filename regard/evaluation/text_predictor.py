@@ -1,4 +1,4 @@
-"""Asking a model that has learned its task as text.
+"""Predicts with a model that has learned its task as text.
 
 >>> ask = TextPredictor(regard.load("run"), num_beams=4)
 >>> ask([Pair("The cat sat on the mat.")])[0].value
@@ -29,17 +29,17 @@ from regard.tasks.text_forms import LabelWords, TextFormatter
 from regard.training import recipe as recipes
 from regard.training.run import RECIPE
 
-TOKENS = 128  # of a target, where nothing says how many
+TOKENS = 128  # the default number of tokens of a target
 
 
 class TextPredictor:
-    """Asks a model that writes its answers. Greedy, unless decoding options say otherwise
-    (`num_beams=4, length_penalty=0.6` is what the papers translate and summarize with).
+    """Predicts with a model that writes its answers. Decoding is greedy, unless options say
+    otherwise (`num_beams=4, length_penalty=0.6` is what the papers translate and summarize with).
 
-    The directory says the task: task.json of 'regard finetune'; a run of 'regard train' on pairs
-    is a translator, and so is a published Marian. Of a published T5 `task` has to say it, and of
-    translate a `prefix` that names the languages. Of a dialogue the last turn is what is asked for:
-    give "" there.
+    The model directory names the task: task.json of 'regard finetune'. A run of 'regard train' on
+    pairs is a translator, and so is a published Marian. For a published T5, `task` has to name it,
+    and for translate also a `prefix` that names the languages. In a dialogue the last turn is the
+    one to predict: give "" there.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TextPredictor:
         before = facts["prefix"] if prefix is None else prefix
         if before is None:
             raise ConfigError(
-                f"{loaded.path or 'this T5'} has to be told the languages of a translation: say "
+                f"{loaded.path or 'this T5'} needs the languages of a translation: give "
                 "prefix='translate English to German: ' (--prefix on the command line)"
             )
         self.kind = find(self.task)
@@ -72,11 +72,11 @@ class TextPredictor:
         self.room = self.length
         if not pair:
             self.room = max(self.length - self.options.max_new_tokens, self.length // 2)
-        self.cut = 0  # sources that were too long, so far
+        self.cut = 0  # the number of sources so far that were too long
 
     @property
     def notes(self) -> list[str]:
-        """What became of sources that were too long, so far."""
+        """Returns notes on the sources so far that were too long."""
         if not self.cut:
             return []
         what = f"{self.cut:,} {{}} have more than {self.room:,} tokens"
@@ -90,7 +90,7 @@ class TextPredictor:
         return list(self.stream(examples))
 
     def stream(self, examples: Iterable[Example]) -> Iterator[Prediction]:
-        """Answers in the order of the examples."""
+        """Yields predictions in the order of the examples."""
         number = self.options.first
         for part in portions(examples, CHUNK):
             yield from self.answers(part, number)
@@ -126,19 +126,19 @@ class TextPredictor:
 
 
 def facts_for(loaded: Checkpoint, task: str) -> dict[str, Any]:
-    """What a model writes: by task.json, by its recipe, or by what is asked of it."""
+    """Returns what a model writes, from its task.json, from its recipe, or from `task`."""
     place, context = loaded.path, getattr(loaded.config, "context", None)
     published: dict[str, Any] = {"labels": [], "prefix": "", "tokens": TOKENS}
     if place is not None and (place / TASK).is_file():
         facts = published | facts_of(loaded)
         if not learns_to_write(facts["objective"].get("name", "")):
-            raise ConfigError(f"{place} has learned {facts['task']} by its labels, not as text")
+            raise ConfigError(f"{place} was trained for {facts['task']} with a head, not as text")
         if task not in ("", facts["task"]):
-            raise ConfigError(f"{place} has learned {facts['task']}; {task} was asked of it")
+            raise ConfigError(f"{place} was trained for {facts['task']}, not for {task}")
         return facts
     card = loaded.model.family
     of_pairs = next(name for name in TASKS if find(name).of_pairs)
-    # One that puts no names of tasks before its texts was made for translation alone.
+    # A published model without task prefixes is a translator.
     able = [name for name in TASKS if card.writes_tasks and find(name).writable]
     able = able if card.task_prefixes else [name for name in able if find(name).text_only]
     if place is not None and (place / RECIPE).is_file():
@@ -156,6 +156,6 @@ def facts_for(loaded: Checkpoint, task: str) -> dict[str, Any]:
             + "; fine-tune it first ('regard finetune'), or train it on pairs ('regard prepare "
             "--pairs')"
         )
-    unknown = card.task_prefixes and find(task).names_languages  # which nobody knows here
+    unknown = card.task_prefixes and find(task).names_languages  # the user has to name them
     prefix = None if unknown else prefix_of(None, find(task), card.name)
     return published | {"task": task, "prefix": prefix, "length": min(context or LENGTH, LENGTH)}

@@ -1,6 +1,5 @@
-"""All tasks by name. TASKS is the only registry: everything about a task stands in its file, which
-is imported when the task is asked for. Importing this package imports no torch.
-"""
+"""The registry of tasks. TASKS is the only one: everything about a task stands in its own file,
+which is imported when the task is asked for. Importing this package imports no torch."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from regard.tasks.base import Task
     from regard.tasks.labeled import LabeledObjective
 
-TASKS = {  # name: the file that ends with the task
+TASKS = {  # name: the module whose last line defines TASK
     "classify": "classify",
     "entail": "entail",
     "similar": "similar",
@@ -42,13 +41,14 @@ def task(name: str) -> Task:
 
 
 def objectives() -> dict[str, type[LabeledObjective]]:
-    """What learns with a head, by its own name: several tasks may share one."""
+    """Returns the objectives that train a head, by objective name. Several tasks may share one."""
     classes = [task(name).objective() for name in TASKS if task(name).has_objective]
     return {kind.name: kind for kind in classes}
 
 
 def objective_of(name: str) -> str:
-    """The name of what fine-tunes a task with a head; "" where nothing does."""
+    """Returns the name of the objective that fine-tunes a head for the task, or "" if there is
+    none."""
     known = name in TASKS and task(name).has_objective and task(name).finetuned
     return task(name).objective().name if known else ""
 
@@ -61,7 +61,8 @@ def read(
     problems: Problems | None = None,
     **options: Any,
 ) -> list[Example]:
-    """All examples for a task: `regard.data.readers.read`, with the task by its name."""
+    """Reads all examples for a task. This is `regard.data.readers.read` with the task given by
+    name."""
     from regard.data import readers
 
     return readers.read(data, task(name), skip=skip, problems=problems, **options)

@@ -1,7 +1,7 @@
-"""Questions about a passage, answered by a piece of it (SQuAD).
+"""The task `answer`: a question about a passage is answered by a span of the passage (SQuAD).
 
-This file holds what needs no model: how questions are read, measured, written and shown. What
-learns to answer them is in `answer_objective.py`.
+This file holds what needs no model: how questions are read, measured, written and shown. The
+objective that trains the head is in `answer_objective.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from regard.metrics.answers import Answers
 from regard.tasks.answer_objective import AnswerObjective as AnswerObjective
 from regard.tasks.base import Prediction, Task
 
-NO_ANSWER = "no answer"  # as a model writes it
-UNANSWERABLE = "unanswerable"  # in a prompt: the answer that a passage does not give
+NO_ANSWER = "no answer"  # the text that a model writes for an unanswerable question
+UNANSWERABLE = "unanswerable"  # the same in a prompt
 
 
 class AnswerTask(Task):
@@ -65,8 +65,8 @@ class AnswerTask(Task):
         if impossible and answers:
             record.warn(
                 "contradiction",
-                f"{record.id}: has no answer, it says, and {answers[0][0]!r} as one; the answer is "
-                "not used",
+                f"{record.id} is marked as impossible and has the answer {answers[0][0]!r}; the "
+                "answer is not used",
             )
             answers = []
         none = bool(impossible) or (value is not None and not answers)
@@ -78,14 +78,14 @@ class AnswerTask(Task):
     def more_figures(
         self, gold: Sequence[Any], predictions: Sequence[Prediction], options: dict[str, Any]
     ) -> dict[str, Any]:
-        """Which thresholds of no answer would have been best, where the model can say that."""
+        """Returns the best no-answer thresholds, if the model gives a no-answer score."""
         tables = [one.scores for one in predictions if isinstance(one.scores, dict)]
         known = all(isinstance(table.get("null"), int | float) for table in tables)
         if len(tables) < len(predictions) or not known:
             return {}
         best = [table["candidates"][0][0] if table.get("candidates") else "" for table in tables]
         nulls = [float(table["null"]) for table in tables]
-        low = min(nulls) - 1e-6  # scores may lie below 0, where probabilities do not
+        low = min(nulls) - 1e-6  # `silence` must be positive; these scores may be negative
         measured = Answers(gold, best, silence=[null - low for null in nulls], **options)
         thresholds = measured.details["thresholds"]
         shifted = {k: v + low if k.endswith("_threshold") else v for k, v in thresholds.items()}
@@ -112,7 +112,7 @@ class AnswerTask(Task):
     # -- by a prompt
 
     def template(self, examples: Sequence[Any]) -> str:
-        """GPT-2's (Radford et al. 2019, 3.5)."""
+        """Returns GPT-2's template (Radford et al. 2019, 3.5)."""
         return "{passage}\nQ: {question}\nA: {answer}"
 
     def prompt_values(self, example: Any, labels: str) -> dict[str, str | None]:

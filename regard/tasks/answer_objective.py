@@ -1,12 +1,12 @@
-"""What learns to answer a question by a piece of a passage.
+"""The objective of `answer`: it learns to answer a question by a span of a passage.
 
 BERT, Longformer and GPT score every position as the start and as the end of the answer (Devlin et
-al. 2018, 4.2). XLNet seeks the end for a given start, the gold one while it learns, and has a
-logit of its own for "no answer" (run_squad.py of zihangdai/xlnet). A row is a window; a question
-has as many as its passage needs.
+al. 2018, 4.2). XLNet predicts the end given a start (during training the gold start) and has a
+separate logit for "no answer" (run_squad.py of zihangdai/xlnet). A row is one window of the
+passage; a question has as many windows as its passage needs.
 
-It stands beside `answer.py`, and not in it, because each of the two can be read without the other,
-and both in one file would be far longer than any other file. `spans.py` is pure search in scores.
+This file is separate from `answer.py` because each can be read without the other, and one file with
+both would be far longer than any other file. `spans.py` searches the scores for the best spans.
 """
 
 from __future__ import annotations
@@ -51,31 +51,32 @@ from regard.tasks.spans import (
     tune,
 )
 
-BEST = 20  # candidates of a question
-SHOWN = 3  # answers not found that a note names
-ANSWERABLE = "answerable"  # the loss of XLNet's second answer: is there one in the passage?
+BEST = 20  # the number of candidates of a question
+SHOWN = 3  # the number of missing answers that a note names
+ANSWERABLE = "answerable"  # XLNet's second loss: does the passage answer the question?
 
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """What is 0 is that of the family's layout."""
+    """The options of the objective. An option that is 0 takes the value of the family's passage
+    format."""
 
-    family: str = ""  # settled: how a question and a passage are laid out
-    stride: int = 0  # tokens by which a window moves
-    question: int = 0  # the most tokens of a question
-    answer: int = 0  # the most tokens of an answer that is given
-    impossible: str = "auto"  # may there be no answer? yes, no; auto: where the data says so
-    tau: float | None = None  # no answer where its score is above this; None: best in validation
-    marks: bool = True  # False: a GPT reads question and passage with nothing around them
+    family: str = ""  # the family whose passage format is used; it is set by the run
+    stride: int = 0  # the number of tokens by which a window moves
+    question: int = 0  # the maximum number of tokens of a question
+    answer: int = 0  # the maximum number of tokens of a predicted answer
+    impossible: str = "auto"  # may a question be unanswerable? yes, no; auto: if the data has some
+    tau: float | None = None  # predict no answer if its score is above; None: best in validation
+    marks: bool = True  # False: a GPT reads question and passage without special tokens
 
 
 class WindowAnswers(NamedTuple):
-    """What a model says of a window, best first."""
+    """The spans that a model predicts in one window, best first."""
 
     scores: list[float]
     starts: list[int]
     ends: list[int]
-    null: float | None  # of the null answer
+    null: float | None  # the score of the null answer
     versus: bool  # does the null answer compete with the spans?
 
 
@@ -91,7 +92,7 @@ class AnswerObjective(LabeledObjective):
     def prepare(self) -> None:
         choose("impossible", self.options.impossible, ("auto", "yes", "no"))
         if self.options.impossible == "auto":
-            # What is asked of a model must not depend on what a test holds.
+            # The task of a model must not depend on the content of a test set.
             examples: Any = self.corpus.examples if self.corpus.split in ("train", "valid") else ()
             seen = any(example.impossible for example in examples)
             self.options = replace(self.options, impossible="yes" if seen else "no")
@@ -113,7 +114,7 @@ class AnswerObjective(LabeledObjective):
         self.lost: list[str] = []
         self.reads: list[
             QuestionWindows
-        ] = []  # for `merge`: learning needs none, and they take memory
+        ] = []  # only `merge` needs them; training does not, and they take memory
         rows: list[np.ndarray] = []
         segments: list[np.ndarray] = []
         marks: list[list[int]] = []
@@ -132,13 +133,14 @@ class AnswerObjective(LabeledObjective):
             reasons = "; ".join(self.trouble())
             raise InputError(
                 f"none of the {len(examples):,} questions of the {self.corpus.split} data has an "
-                "answer to learn" + (f": {reasons}" if reasons else "")
+                "answer to learn from" + (f": {reasons}" if reasons else "")
             )
         self.marks = np.array(marks, np.int32)
         return rows, segments
 
     def remember(self, read: QuestionWindows, missing: Sequence[MissingAnswer], known: int) -> None:
-        """What has to be told of a question, and itself where it will be answered."""
+        """Counts what the notes report about a question, and keeps its windows if `merge` will need
+        them."""
         example = read.example
         self.told["windows"] += len(read.windows) if len(read.windows) > 1 else 0
         self.told["long"] += len(read.windows) > 1
@@ -153,7 +155,7 @@ class AnswerObjective(LabeledObjective):
             self.reads.append(read)
 
     def trouble(self) -> list[str]:
-        """What of the data cannot be learned from; a test may well have no answers."""
+        """Describes the data that cannot be learned from. A test set may have no answers at all."""
         counts, lines = self.told, []
         if counts["missing"]:
             lines.append(
@@ -163,8 +165,8 @@ class AnswerObjective(LabeledObjective):
         if self.corpus.split == "test":
             return lines
         kinds = {
-            "torn": f"have an answer that no window of {self.length} tokens holds whole",
-            "refused": "have no answer in their passage, which is not learned (impossible = no)",
+            "torn": f"have an answer that no window of {self.length} tokens holds completely",
+            "refused": "have no answer in their passage, and impossible = no leaves them out",
             "unknown": "have no known answer",
         }
         lines += [
@@ -181,10 +183,10 @@ class AnswerObjective(LabeledObjective):
         return {"marks": self.marks[index]}
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
-        """passage: where an answer may end. fullest: where it may begin. eligible: the passage and
-        cls, over which XLNet normalizes. wide: what Longformer makes global. known [B]: does the
-        target count?
-        """
+        """Adds masks over the positions. `passage`: an answer may end here. `fullest`: an answer
+        may begin here. `eligible`: the passage and cls, over which XLNet normalizes. `wide`: the
+        tokens that get Longformer's global attention. `known` [B] says whether the target of a
+        window counts."""
         batch = super().collate(samples)
         marks = batch.pop("marks").long()
         at = torch.arange(batch["tokens"].size(1))
@@ -202,8 +204,8 @@ class AnswerObjective(LabeledObjective):
             "start": marks[:, 7],
             "end": marks[:, 8],
             "known": marks[:, 9].bool(),
-            # What stands before the first separator, as TriviaQA's authors and transformers do;
-            # -1 where a window has fewer such rows.
+            # The tokens before the first separator, as TriviaQA's authors and transformers do;
+            # -1 if a window has fewer of these tokens.
             "wide": torch.where(before < marks[:, 2, None], before, -1),
         }
 
@@ -226,10 +228,10 @@ class AnswerObjective(LabeledObjective):
         return {self.name: known} | dict.fromkeys(self.weights, known)
 
     def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
-        """The mean of the nats of start and end, each normalized over the real positions, or with
-        XLNet over the passage and cls. (BERT's authors and transformers normalize over padding as
-        well, so that a loss depends on how far a batch was padded.)
-        """
+        """Returns the mean of the start loss and the end loss, in nats. Each is normalized over the
+        positions that are not padding, or with XLNet over the passage and cls. (BERT's authors and
+        transformers normalize over padding as well, so that a loss depends on how far a batch was
+        padded.)"""
         hidden, start, end = self.hidden(model, batch), batch["start"], batch["end"]
         known, span = batch["known"], span_of(model)
         if span is None:
@@ -246,12 +248,13 @@ class AnswerObjective(LabeledObjective):
             wanted = (start == batch["cls"]).to(none.dtype)
             nats = F.binary_cross_entropy_with_logits(none, wanted, reduction="none")
             sums[ANSWERABLE] = (nats * known).sum()
-        # XLNet's ends are those of the gold start; with another start it is not exact anyway.
+        # XLNet's ends are those of the gold start; a span with another start is not exact anyway.
         exact = (starts.argmax(1) == start) & (ends.argmax(1) == end) & known
         return Loss(sums, self.counted(batch), {"exact": (exact.sum(), known.sum())})
 
     def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
-        """The start and the end of an answer each count half, as in the loss."""
+        """Returns the logits of the start and the end of an answer. Each counts half, as in the
+        loss."""
         if "answer" in scores:
             ends, inside = scores["answer"].transpose(1, 2), batch["attention_mask"]
         else:
@@ -326,7 +329,7 @@ class AnswerObjective(LabeledObjective):
         return [prediction(one, tau, versus) for one, versus in self.replies(outputs)]
 
     def replies(self, outputs: list[Any]) -> Iterator[tuple[SpanAnswer, bool]]:
-        """Of each question, and whether the null answer competes with its spans."""
+        """Yields the answer to each question, and whether null competes with its spans."""
         at = 0
         for read in self.reads:
             windows: list[WindowAnswers] = outputs[at : at + len(read.windows)]
@@ -337,14 +340,14 @@ class AnswerObjective(LabeledObjective):
             yield reply(read, rows, null, versus=versus, count=BEST), versus
 
     def on_train_end(self, model: Any, valid: Objective | None) -> None:
-        """Without a tau of its own a model that may refuse gets the one that is best for what
-        validates (Devlin et al. 2018, 4.3).
-        """
+        """Chooses tau on the validation set, for a model that may refuse and has no tau of its own
+        (Devlin et al. 2018, 4.3)."""
         if self.refuse and self.options.tau is None and isinstance(valid, AnswerObjective):
             self.options = replace(self.options, tau=valid.best_tau(model))
 
     def best_tau(self, model: Any) -> float | None:
-        """By F1; None where the examples are not of both kinds, so that nothing can be chosen."""
+        """Returns the tau with the best F1. Returns None if the examples are not both answerable
+        and unanswerable, because then nothing can be chosen."""
         nulls, texts, gold = [], [], []
         for read, (one, _) in zip(self.reads, self.replies(said_of(self, model)), strict=True):
             known = read.example.impossible or read.example.answers
@@ -359,7 +362,8 @@ class AnswerObjective(LabeledObjective):
         return tune(nulls, scores, answerable)[0]
 
     def hf_config(self) -> dict[str, Any]:
-        """transformers' Longformer finds the end of a question by the separator it is told."""
+        """Returns entries for config.json. transformers' Longformer needs `sep_token_id` to find
+        the end of a question."""
         if self.conditional:
             return {}
         long = "global_tokens" in self.card.model.accepts
@@ -376,14 +380,14 @@ def layout_of(options: AnswerOptions, length: int) -> PassageFormat:
     if not options.marks:
         check_bare(card)
     layout = card.passage_format
-    assert layout is not None  # the families of this task have one
+    assert layout is not None  # every family that suits this task has one
     layout = layout if options.marks else bare(layout)
     return replace(layout, length=length, **{name: n for name, n in chosen.items() if n})
 
 
 def marks_of(window: PassageWindow, known: bool) -> list[int]:
-    """cls, the ranges of question, passage and of what has its fullest context here, the target,
-    and whether it counts.
+    """Returns the position of cls, the range of the question, the range of the passage, the range
+    of the tokens that have their fullest context in this window, the target, and whether it counts.
     """
     fullest = window.first + (window.fullest.index(True) if any(window.fullest) else 0)
     return [
@@ -399,7 +403,7 @@ def marks_of(window: PassageWindow, known: bool) -> list[int]:
 
 
 def span_of(model: Any) -> SpanHead | None:
-    """XLNet's head, where a model has it: others' XLNets may score ends as BERT does."""
+    """Returns XLNet's span head, or None. An XLNet of other authors may score ends as BERT does."""
     heads = model.heads
     head: SpanHead | None = heads["span"] if "span" in list(heads) else None
     return head

@@ -1,14 +1,14 @@
-"""Tasks learned and answered as text: a source is read, a target is written.
+"""Tasks that are learned and answered as text: the model reads a source and writes a target.
 
-Models with an encoder and a decoder (t5, transformer) learn every task but `tag`, `link` and
-`prefer` so. Models that
-go on with a text (gpt, transformer-xl, lstm, longformer-characters) learn what is a text anyway:
-translate, summarize, converse. text_forms.py says how each task is put in words.
+Models with an encoder and a decoder (t5, transformer) learn every task this way except `tag`,
+`link` and `prefer`. Models that continue a text (gpt, transformer-xl, lstm, longformer-characters)
+learn this way only the tasks whose answer is a text: translate, summarize, converse. text_forms.py
+says how each task is put in words.
 
     regard finetune my-t5 --task entail --data sick.jsonl --out run
     regard finetune my-gpt --task converse --data talks.jsonl --out run     # then: regard chat run
 
-A translator may also begin without any weights:
+A translator may also start without any weights:
 
     regard prepare en-zh.tsv --pairs --out data
     regard train transformer data --size small --out run --minutes 30
@@ -52,17 +52,17 @@ from regard.training.run import (
     write_json,
 )
 
-DATA = "data"  # of a run: its examples as prepared pairs
-CHUNK = 1024  # examples that are put in words together
-LENGTH = 512  # tokens of a source, where nothing says how many
-LEAST = 4  # tokens of a pair
+DATA = "data"  # the folder of a run that holds its examples as prepared pairs
+CHUNK = 1024  # the number of examples that are put in words together
+LENGTH = 512  # the default number of tokens of a source
+LEAST = 4  # the minimum number of tokens of a pair
 
 
 # -- learning
 
 
 class PairData(TextData):
-    """The pairs that a run's examples are written as."""
+    """The examples of a run, written as pairs of source and target."""
 
     beforehand = frozenset({DATA, TASK})
 
@@ -73,9 +73,10 @@ class PairData(TextData):
 def finetune_as_text(
     recipe: Recipe, out: Path, *, data: TextData | None = None, display: str = "auto"
 ) -> dict[str, Any]:
-    """Writes the examples as pairs into the run, and trains on them; gives what run.json says.
+    """Writes the examples as pairs into the run directory, trains on them, and returns the content
+    of run.json.
 
-    Going on (`--resume`) needs the model it began with, but not the file of examples.
+    Resuming (`--resume`) needs the model that the run began with, but not the file of examples.
     """
     out, data = Path(out), data or PairData()
     kind = check(recipe)
@@ -101,15 +102,19 @@ def finetune_as_text(
 
 
 def check(recipe: Recipe) -> str:
-    """Refuses what this model cannot learn so; gives its family."""
+    """Refuses a task that this model cannot learn as text. Returns the family of the model."""
     kind, options = family(recipe), recipe.examples
     task = find(options.task or "")
     if not task.writable:
         able = ", ".join(task.objective().learners()) if task.has_objective else "none"
-        raise ConfigError(f"{kind} writes texts and cannot {task.name} words; these can: {able}")
+        raise ConfigError(
+            f"{kind} learns tasks as text, and {task.name} cannot be learned as text; these "
+            f"families can learn it with a head: {able}"
+        )
     if kind not in writers(task):
         raise ConfigError(
-            f"{kind} cannot learn {task.name} as text; these can: {', '.join(writers(task))}"
+            f"{kind} cannot learn {task.name} as text; these families can: "
+            f"{', '.join(writers(task))}"
         )
     if task.in_turns and options.prefix:
         raise ConfigError(
@@ -125,9 +130,8 @@ def check(recipe: Recipe) -> str:
 
 
 def writers(task: Task) -> list[str]:
-    """The families that learn a task as text: those that write every task so, and, where a text is
-    learned from a text, those that go on with one.
-    """
+    """Returns the families that learn a task as text: those that write the answer of every task,
+    and, if the task turns a text into a text, also the causal ones."""
     if not task.writable:
         return []
     every = text_writers()
@@ -136,14 +140,14 @@ def writers(task: Task) -> list[str]:
 
 
 def prefix_of(prefix: str | None, task: Task, kind: str) -> str:
-    """What stands before a source; None: what the paper of the model has there."""
+    """Returns the prefix of a source. If `prefix` is None, it is the one of the model's paper."""
     if prefix is not None:
         return prefix
     return task.prefix if FAMILIES[kind].task_prefixes else ""
 
 
 def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
-    """RUN/data, and RUN/task.json, by which the run is asked later."""
+    """Writes RUN/data, and RUN/task.json, which says later what the model was trained for."""
     task, place = find(recipe.examples.task or ""), out / DATA
     if (place / MARKER).is_file() and "examples" not in read_marker(place):
         raise ConfigError(f"{place} is prepared text of another kind; choose another --out")
@@ -175,7 +179,9 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
                         unknown += source.count(special.unknown) + target.count(special.unknown)
             about[name] = {**writer.close(), "unknown": unknown}
         if not about["train"]["documents"]:
-            raise InputError(f"{recipe.data} holds nothing to learn: no turn is replied to")
+            raise InputError(
+                f"{recipe.data} has no reply to learn from; give dialogues of two turns or more"
+            )
         completed(tokenizer, special).save(work)
         facts = {"labels": splits.labels, "length": length, "longest": longest,
                  "digest": splits.digest}  # fmt: skip
@@ -193,12 +199,12 @@ def write_examples(recipe: Recipe, out: Path, kind: str, display: str) -> None:
 
 
 class ExampleSplit(NamedTuple):
-    """The examples of a recipe that learn and those that validate."""
+    """The examples of a recipe, split into a training set and a validation set."""
 
     train: list[Example]
     valid: list[Example]
-    labels: list[str]  # of a task that has a few of them
-    digest: str  # of the files
+    labels: list[str]  # empty for a task without labels
+    digest: str  # the hash of the files
 
 
 def divided(recipe: Recipe, display: str) -> ExampleSplit:
@@ -215,7 +221,7 @@ def divided(recipe: Recipe, display: str) -> ExampleSplit:
 
 
 def plain(tokenizer: Tokenizer) -> Tokenizer:
-    """Without a chat template: turns are learned in the plain format."""
+    """Returns the tokenizer without its chat template: turns are learned in the plain format."""
     files = {k: v for k, v in tokenizer.files.items() if k != "chat_template.jinja"}
     if "tokenizer_config.json" in files:
         config = json.loads(files["tokenizer_config.json"])

@@ -1,4 +1,4 @@
-"""A task is one object that says everything about it, in one file.
+"""The interface of a task. A task is one object, in one file, that says everything about the task.
 
 `Task` is the interface; its defaults suit a task with a text and a label. A task's file ends with
 `TASK`, and `regard.tasks.TASKS` names the file. No other file holds a table by task.
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from regard.tasks.check import Checker
     from regard.tasks.labeled import LabeledObjective
 
-NAMED = 10  # labels that a note lists
+NAMED = 10  # the number of labels that a note lists
 
 
 class Prediction(NamedTuple):
     """The answer of a model to one example.
 
-    `value` is what a metric compares with the gold answer. `score` is the probability of it where
-    there is one. `scores` are those of all labels or choices.
+    `value` is compared with the gold answer by a metric. `score` is the probability of `value`, if
+    there is one. `scores` are the scores of all labels or choices.
     """
 
     value: Any
@@ -36,52 +36,53 @@ class Prediction(NamedTuple):
 
 
 class Task(Schema):
-    """A task. It inherits from `Schema` how its records are read."""
+    """A task. How its records are read is inherited from `Schema`."""
 
     example: ClassVar[type[Example]]
 
     # -- data
 
-    answers: ClassVar[tuple[str, ...]] = ("label",)  # roles that unlabeled records do without
-    partly: ClassVar[bool] = False  # may some of its examples have no right answer?
-    strata: ClassVar[bool] = False  # does it have classes that each part of the data should hold?
-    varied: ClassVar[bool] = False  # can its texts be varied so that the answer stays right?
-    pseudo: ClassVar[bool] = False  # can a model give labels to examples without?
+    answers: ClassVar[tuple[str, ...]] = ("label",)  # roles that unlabeled records do not have
+    partly: ClassVar[bool] = False  # may some of its examples have no gold answer?
+    strata: ClassVar[bool] = False  # does it have classes that each split should hold?
+    varied: ClassVar[bool] = False  # can its texts be augmented so that the answer stays right?
+    pseudo: ClassVar[bool] = False  # can a model give pseudo-labels to unlabeled examples?
 
     def labels_in(self, examples: Sequence[Example]) -> list[str]:
-        """Returns the labels that a model learns to tell apart. Their order does not depend on that
-        of the examples. A task whose answers are no labels returns none.
-        """
+        """Returns the labels that a model learns to tell apart. Their order does not depend on the
+        order of the examples. A task without labels returns an empty list."""
         return []
 
     def check_labels(self, examples: Sequence[Example], known: Sequence[str], path: str) -> None:
-        """Refuses labels that training never saw: no answer of the model could be right."""
+        """Refuses labels that are not in the training data: no answer could be right."""
 
     def check_tested(self, examples: Sequence[Example], known: Sequence[str]) -> None:
-        """Refuses right answers that no metric can compare with the model's."""
+        """Refuses gold answers that no metric can compare with the answers of the model."""
 
     def check_example(self, checker: Checker, example: Example) -> None:
-        """Adds to `regard check` what only this task can say of one example."""
+        """Adds the problems of one example that only this task knows to the report of `regard
+        check`."""
 
     def check_whole(self, checker: Checker, whole: FileLine) -> None:
-        """Adds to `regard check` what only this task can say of a whole file."""
+        """Adds the problems of a whole file that only this task knows to the report of `regard
+        check`."""
 
     def expanded(self, examples: Sequence[Example]) -> list[Example]:
-        """Returns the examples that are tested; one example of a file may become several."""
+        """Returns the examples to test on; one example of a file may become several."""
         return list(examples)
 
     # -- learning
 
     text_only: ClassVar[bool] = False  # is it learned as text, whatever the model?
     writable: ClassVar[bool] = True  # can a model that writes text learn it?
-    between_marks: ClassVar[bool] = True  # do its texts stand between marks?
-    heads: ClassVar[tuple[str, ...]] = ()  # published models with such a head can do it
-    names_labels: ClassVar[bool] = False  # are its labels those of a published configuration?
-    problem_type: ClassVar[str] = ""  # of such a published model, where several tasks share a head
-    asked_as: ClassVar[tuple[str, ...]] = ()  # other tasks that its models answer, too
+    between_marks: ClassVar[bool] = True  # do its texts stand between special tokens?
+    heads: ClassVar[tuple[str, ...]] = ()  # published models with one of these heads can do it
+    names_labels: ClassVar[bool] = False  # are its labels the id2label of a published config?
+    problem_type: ClassVar[str] = ""  # in a published config, if several tasks share a head
+    asked_as: ClassVar[tuple[str, ...]] = ()  # other tasks that its models can do, too
 
-    learned_by: ClassVar[type[LabeledObjective] | None] = None  # what learns it with a head
-    finetuned: ClassVar[bool] = True  # by `regard finetune`; else by `regard align`
+    learned_by: ClassVar[type[LabeledObjective] | None] = None  # the objective that trains a head
+    finetuned: ClassVar[bool] = True  # is it trained by `regard finetune`, not `regard align`?
     may_score: ClassVar[bool] = False  # may its answer be a number instead of a class?
     scores_as: ClassVar[str] = ""  # the task of a published model whose head has a single output
 
@@ -96,11 +97,11 @@ class Task(Schema):
 
     # -- measuring
 
-    kind: ClassVar[str] = ""  # what its answers are, where a task can be answered in two ways
-    void: ClassVar[str] = ""  # what an answer that means nothing is, and what it counts as
+    kind: ClassVar[str] = ""  # the kind of its answers, if a task has two kinds
+    void: ClassVar[str] = ""  # says what a void answer is, and how it is counted
 
     measured_by: ClassVar[type[TaskMetric]]
-    by_language: ClassVar[bool] = False  # does the metric go by the language of the answers?
+    by_language: ClassVar[bool] = False  # does the metric depend on the language of the answers?
 
     def metric(self, labels: Sequence[str]) -> type[TaskMetric]:
         return self.measured_by
@@ -116,33 +117,34 @@ class Task(Schema):
     def values(
         self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]
     ) -> tuple[list[Any], int]:
-        """Returns what is compared with the right answers, and how many answers mean nothing."""
+        """Returns the values to compare with the gold answers, and how many answers are void."""
         return [one.value for one in predictions], 0
 
     def readable(self, values: Sequence[Any], labels: Sequence[str]) -> list[Any]:
-        """Returns the values as the metric reads them."""
+        """Returns the values in the form that the metric reads."""
         return list(values)
 
     def void_words(self, labels: Sequence[str]) -> str:
-        """Says what became of answers that mean nothing."""
+        """Says how void answers were counted."""
         return self.void
 
     def kind_of(self, labels: Sequence[str]) -> str:
-        """Names the kind of the answers; two models are compared only if theirs is the same."""
+        """Returns the kind of the answers. Two models are compared only if their answers have the
+        same kind."""
         return self.kind
 
     def aligned(self, values: list[Any], theirs: Sequence[str], ours: Sequence[str]) -> list[Any]:
-        """Returns the answers of another model in the labels of this one."""
+        """Returns the answers of another model, expressed in the labels of this one."""
         return values
 
     def more_figures(
         self, gold: Sequence[Any], predictions: Sequence[Prediction], options: dict[str, Any]
     ) -> dict[str, Any]:
-        """Returns what a test reports beyond the metric."""
+        """Returns the figures that a test reports in addition to the metric."""
         return {}
 
     def unseen(self, examples: Sequence[Example], known: Sequence[str]) -> dict[str, int]:
-        """Counts the right answers that the model cannot give."""
+        """Counts the gold answers that the model cannot give, by label."""
         return {}
 
     def unseen_note(self, unseen: Mapping[str, int], examples: int, known: Sequence[str]) -> str:
@@ -154,57 +156,57 @@ class Task(Schema):
 
     # -- as text
 
-    prefix: ClassVar[str] = ""  # what T5's authors put before it
-    in_turns: ClassVar[bool] = False  # is what is read the turns of a dialogue?
-    of_pairs: ClassVar[bool] = False  # is it what a model does that learned pairs and no task?
+    prefix: ClassVar[str] = ""  # the text that T5's authors put before the source
+    in_turns: ClassVar[bool] = False  # is the source made of the turns of a dialogue?
+    of_pairs: ClassVar[bool] = False  # is it the task of a model that learned pairs and no task?
     names_languages: ClassVar[bool] = False  # does a published prefix name two languages?
 
     def source(self, example: Example) -> str:
-        """Returns the text that a model reads before it writes its answer, without the prefix."""
+        """Returns the text that the model reads before it writes its answer, without the prefix."""
         raise InputError(f"{example.place}: {type(example).__name__} is not {self.name}")
 
     def target(self, example: Example) -> str:
-        """Returns the text that a model has to write. Refuses an example that does not say it."""
+        """Returns the text that the model has to write. Refuses an example without one."""
         where = str(example.place) or "an example"
         raise InputError(f"{where} has no label or target, so nothing can be learned from it")
 
     def closed(self, examples: Sequence[Example], labels: Sequence[str]) -> list[str]:
-        """Returns the words that have a meaning of their own; an answer must match one of them."""
+        """Returns the closed words: an answer must be one of them to have a meaning."""
         return list(labels)
 
     def value(self, example: Example, word: str | None, text: str, labels: Sequence[str]) -> Any:
-        """Returns the answer that a written text means; `word` is the closed word that it is. What
-        means nothing stays as it is, and counts as wrong.
-        """
+        """Returns the answer that a written text means; `word` is the closed word that the text
+        matches, or None. A text without a meaning is returned unchanged and counts as wrong."""
         return text if word is None else word
 
     def is_sure(self, labels: Sequence[str]) -> bool:
-        """Is the probability of the written text that of the answer?"""
+        """Returns whether the probability of the written text is the probability of the answer."""
         return bool(labels)
 
     # -- by a prompt
 
-    fields: ClassVar[tuple[str, ...]] = ()  # what a template may name
-    constant_fields: ClassVar[tuple[str, ...]] = ("labels",)  # hold no text of an example
-    answer_fields: ClassVar[tuple[str, ...]] = ()  # what it may end with; none: no prompt asks this
-    chooses: ClassVar[bool] = False  # is the answer one of several? Else it is written.
+    fields: ClassVar[tuple[str, ...]] = ()  # the fields that a template may name
+    constant_fields: ClassVar[tuple[str, ...]] = ("labels",)  # the same for every example
+    answer_fields: ClassVar[tuple[str, ...]] = ()  # the last field; empty: there is no prompt
+    chooses: ClassVar[bool] = False  # is the answer chosen from a few? If not, it is generated.
     has_words: ClassVar[bool] = False  # does each label have a word in a prompt?
-    answer_tokens: ClassVar[int] = 0  # of an answer that is written
+    answer_tokens: ClassVar[int] = 0  # the maximum number of tokens of a generated answer
 
     def template(self, examples: Sequence[Any]) -> str:
-        """Returns the usual template, which is the published one where there is one."""
+        """Returns the default template, which is the published one if there is one."""
         raise NotImplementedError
 
     def prompt_values(self, example: Any, labels: str) -> dict[str, str | None]:
-        """Returns the fields that a template may name, None where an example has none."""
+        """Returns the fields that a template may name; a field is None if the example does not have
+        it."""
         return {}
 
     def prompt_answer(self, example: Any, field: str, words: Mapping[str, str]) -> str | None:
-        """Returns the right answer as a demonstration writes it, None where there is none."""
+        """Returns the gold answer as a demonstration writes it, or None if there is none."""
         return None
 
     def completions(self, example: Any, field: str, words: Mapping[str, str]) -> dict[Any, str]:
-        """Returns the texts of the answers to choose from, by what they mean."""
+        """Returns the texts of the answers to choose from, by their meaning."""
         return dict(words)
 
     def prompt_words(self, labels: Sequence[str]) -> dict[str, str]:
@@ -215,23 +217,23 @@ class Task(Schema):
         """Refuses an example that a prompt cannot ask about."""
 
     def written(self, text: str) -> str:
-        """Returns what a written answer to a prompt means."""
+        """Returns the meaning of an answer that the model wrote after a prompt."""
         return text
 
     # -- on the command line
 
-    one_at_a_time: ClassVar[bool] = False  # do the texts of a command line make one example?
-    whole_lines: ClassVar[bool] = False  # is a line one text? Else tabs part several.
-    record_texts: ClassVar[tuple[str, ...]] = ()  # the roles of texts in a line
-    needs_records: ClassVar[bool] = False  # can no table hold its examples?
+    one_at_a_time: ClassVar[bool] = False  # are all texts of a command line one example?
+    whole_lines: ClassVar[bool] = False  # is a line one text? If not, tabs separate its texts.
+    record_texts: ClassVar[tuple[str, ...]] = ()  # the roles of the texts of a line
+    needs_records: ClassVar[bool] = False  # are its examples too nested for a table?
 
     def from_texts(self, texts: list[str], place: FileLine) -> dict[str, Any]:
-        """Makes a record of the texts of a line."""
+        """Builds a record from the texts of one line."""
         roles = self.record_texts
         if len(texts) != len(roles):
             raise InputError(
-                f"{place}: {len(texts)} texts; give {' and '.join(roles)}, in a line with a tab "
-                "between them"
+                f"{place}: {self.name} needs {' and '.join(roles)}, and there are {len(texts)} "
+                "texts; write them in one line with a tab between them"
             )
         return dict(zip(roles, texts, strict=True))
 
@@ -239,7 +241,7 @@ class Task(Schema):
         """Refuses an example that a model of this task cannot be asked about."""
 
     def line(self, example: Any, prediction: Prediction, labels: Sequence[str]) -> str:
-        """Writes an answer for people; it is one line, whatever it holds."""
+        """Formats an answer for people. It is always one line."""
         value = self.answer_text(example, prediction.value)
         text = f"{value:.4f}" if isinstance(value, float) else " ".join(str(value).split())
         return text if prediction.score is None else f"{text}\t{prediction.score:.4f}"
@@ -250,7 +252,7 @@ class Task(Schema):
     def described(
         self, example: Any, prediction: Prediction, labels: Sequence[str]
     ) -> dict[str, Any]:
-        """Writes an answer for programs; what the model does not say is left out."""
+        """Formats an answer for programs. Values that the model does not give are left out."""
         value, score, scores = prediction
         row = {"value": value}
         text = self.answer_text(example, value)

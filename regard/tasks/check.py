@@ -1,4 +1,4 @@
-"""What a file of labeled data holds and what is wrong with it, before any training."""
+"""Checks a file of labeled data before any training: what it holds, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CheckReport:
 
 @dataclass
 class LearnedData:
-    """What is known of the data learned from: labels, and a fingerprint of each text."""
+    """The labels of the training data, and a fingerprint of each of its texts."""
 
     data: list[str]
     labels: set[str] = field(default_factory=set)
@@ -72,7 +72,7 @@ class LearnedData:
 
 
 def figures(counts: Counter[int]) -> dict[str, int]:
-    """Nearest rank: a length that occurs, such that a share of all is no longer."""
+    """Returns quantiles of the lengths by nearest rank, so that each is a length that occurs."""
     total, result = counts.total(), {}
     for name, share in SHARES.items():
         reached = 0
@@ -85,7 +85,7 @@ def figures(counts: Counter[int]) -> dict[str, int]:
 
 
 class Checker:
-    """One pass over the examples of a file. A task has a say, of each and of the whole."""
+    """Checks a file in one pass. The task adds checks of each example and of the whole file."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Checker:
         self.labels: Counter[str] = Counter()
         self.scores: list[float] = []
         self.texts: dict[bytes, tuple[FileLine, tuple[str, ...]]] = {}
-        self.lengths: dict[str, dict[str, Counter[int]]] = {}  # by part and unit
+        self.lengths: dict[str, dict[str, Counter[int]]] = {}  # by part, then by unit
         self.tags: list[tuple[FileLine, tuple[str, ...]]] = []
         self.scheme: str | None = None
 
@@ -147,7 +147,7 @@ class Checker:
                 self.problems.add(example.place, "leaked-text", message, "warning")
 
     def check_known(self, example: Example) -> None:
-        """For tasks whose labels are those that the data learned from shows."""
+        """Reports labels that are not in the training data, if the task learns them there."""
         if self.other is None or not self.other.labels:
             return
         for label in dict.fromkeys(example.labels()):
@@ -159,7 +159,7 @@ class Checker:
                 self.problems.add(example.place, "unknown-label", message)
 
     def finish(self) -> None:
-        """What can only be said of the file as a whole."""
+        """Reports the problems that concern the file as a whole."""
         whole = FileLine(", ".join(self.reader.names))
         if not self.examples:
             self.problems.add(whole, "no-examples", f"no example for {self.task.name}")
@@ -201,7 +201,7 @@ class Checker:
 
 
 class TokenCounter:
-    """Counts tokens as a model would see them."""
+    """Counts tokens with the tokenizer of a model."""
 
     def __init__(self, directory: str, tokenizer: Tokenizer, context: int | None) -> None:
         self.directory, self.tokenizer, self.context = directory, tokenizer, context
@@ -213,7 +213,7 @@ class TokenCounter:
         self.counts[count] += 1
         if self.context is not None and count > self.context:
             self.over += 1
-            message = f"{count:,} tokens; the model reads {self.context:,}"
+            message = f"the text has {count:,} tokens; the model reads {self.context:,}"
             problems.add(example.place, "too-long", message, "warning")
 
     def summary(self) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def check(
     measure: TokenCounter | None = None,
     keep: int | None = 1000,
 ) -> CheckReport:
-    """Reads everything once. `against` is the data learned from; `measure` counts tokens."""
+    """Checks all examples of the data. `against` is the training data; `measure` counts tokens."""
     chosen = options or ReaderOptions()
     problems = Problems(keep)
     kind = find(task)

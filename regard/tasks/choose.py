@@ -1,7 +1,8 @@
-"""Multiple choice: a row for each choice, a score for each row, softmax over the choices.
+"""The task `choose` (multiple choice): each choice is one row with one score, and a softmax runs
+over the choices.
 
-BERT: Devlin et al. 2018, 4.4 (SWAG); XLNet: run_race.py of zihangdai/xlnet, and Longformer as it;
-GPT-1: Radford et al. 2018, 3.3.
+BERT: Devlin et al. 2018, 4.4 (SWAG). XLNet: run_race.py of zihangdai/xlnet; Longformer does the
+same. GPT-1: Radford et al. 2018, 3.3.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from regard.objectives.base import Batch, HeadAnswers, Sample
 from regard.tasks.base import Prediction, Task
 from regard.tasks.multi_row import MultiRow, MultiRowOptions
 
-# What COPA asks, in its own words (Roemmele et al. 2011); other questions are asked as they are.
+# The questions of COPA in its own words (Roemmele et al. 2011). Other questions stay as they are.
 ASKED = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
-GAP = "_"  # where a question of RACE leaves a place for the choice
-LONGEST = 128  # tokens of a question with a choice (run_race.py); what comes before is cut off
+GAP = "_"  # the place for the choice in a question of RACE
+LONGEST = 128  # tokens of a question with a choice (run_race.py); its beginning is cut off
 
 
 @dataclass(frozen=True)
 class ChooseOptions(MultiRowOptions):
-    """Nothing of its own."""
+    """The options of `choose`. It has none beyond those of MultiRow."""
 
 
 class Choose(MultiRow):
@@ -47,14 +48,14 @@ class Choose(MultiRow):
         super().prepare()
 
     def answers(self) -> np.ndarray:
-        """The right choice of every example; -1 where it is not known."""
+        """Returns the index of the right choice of every example, or -1 if it is not known."""
         examples: Any = self.corpus.examples
         for example in examples:
             count, label = len(example.choices), example.label
             if count == 0 or (label is not None and not 0 <= label < count):
                 raise InputError(
-                    f"{example.place}: of {count} choices number {label} is said to be right; "
-                    "choices count from 0"
+                    f"{example.place}: the label is {label}, and there are {count} choices, "
+                    "counted from 0; correct the label"
                 )
         gold = np.array([-1 if e.label is None else e.label for e in examples], np.int64)
         self.check_known(gold >= 0)
@@ -66,7 +67,7 @@ class Choose(MultiRow):
         return self.asked_first(examples) if self.causal else self.asked_second(examples)
 
     def asked_first(self, examples: Sequence[MultipleChoice]) -> Iterator[list[FormattedInput]]:
-        """The question behind the premise, then the choice: so GPT-1 reads them."""
+        """Yields rows for GPT-1: the premise, then the question, then the choice."""
         questions = sorted({q for example in examples if (q := question(example))})
         sizes = {q: len(ids) for q, ids in zip(questions, self.texts(questions), strict=True)}
         stems = self.texts([joined(e.premise, question(e)) for e in examples])
@@ -76,14 +77,14 @@ class Choose(MultiRow):
             yield [self.row_of_stem(stem, size, next(flat)) for _ in example.choices]
 
     def row_of_stem(self, stem: list[int], question_size: int, choice: list[int]) -> FormattedInput:
-        """A premise that is too long loses its end, but not the question behind it."""
+        """Builds one row. A long premise loses its end, but not the question after it."""
         room, shortened = max(self.room - len(choice), question_size), stem
         if question_size and len(stem) > room:
             shortened = stem[: room - question_size] + stem[-question_size:]
         return self.row(shortened, choice, len(shortened) < len(stem))
 
     def asked_second(self, examples: Sequence[MultipleChoice]) -> Iterator[list[FormattedInput]]:
-        """The premise, then the question with the choice: so encoders read them."""
+        """Yields rows for encoders: the premise, then the question together with the choice."""
         premises = self.texts([example.premise for example in examples])
         flat = iter(self.texts([answered(e, choice) for e in examples for choice in e.choices]))
         for example, premise in zip(examples, premises, strict=True):
@@ -91,7 +92,8 @@ class Choose(MultiRow):
             yield [self.row_of_answer(premise, next(flat), asks) for _ in example.choices]
 
     def row_of_answer(self, premise: list[int], second: list[int], asks: bool) -> FormattedInput:
-        """With a question only the premise is cut; else the longer of two texts is."""
+        """Builds one row. With a question only the premise is cut; otherwise the longer text is
+        cut."""
         if not asks:
             return self.row(premise, second, False)
         end = second[-min(LONGEST, max(self.room, 1)) :]
@@ -100,7 +102,7 @@ class Choose(MultiRow):
 
     @property
     def room(self) -> int:
-        """Tokens of a row beside its marks."""
+        """The number of tokens in a row that are not special tokens."""
         return self.length - sum(part not in ("a", "b") for part, _ in self.frame.double)
 
     def row(self, first: list[int], second: list[int], cut: bool) -> FormattedInput:
@@ -117,7 +119,8 @@ class Choose(MultiRow):
         return {"choose": 1}
 
     def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
-        """[B, choices]; -∞ where an example has fewer than others."""
+        """Returns scores [B, choices], with -∞ if an example has fewer choices than others in the
+        batch."""
         scores = wide(model.read("choose", hidden, batch["attention_mask"]))[:, 0]
         return scores[batch["rows"]].masked_fill(~batch["held"], -torch.inf)
 
@@ -144,13 +147,13 @@ class Choose(MultiRow):
 
 
 def question(example: MultipleChoice) -> str:
-    """What is asked of the premise; "" for nothing."""
+    """Returns the question about the premise, or "" if there is none."""
     asks = (example.asks or "").strip()
     return ASKED.get(asks.lower(), asks)
 
 
 def answered(example: MultipleChoice, choice: str) -> str:
-    """The question with a choice, which fills its gap if it has one."""
+    """Returns the question with a choice. If the question has a gap, the choice fills it."""
     asks = question(example)
     return asks.replace(GAP, choice) if GAP in asks else joined(asks, choice)
 
@@ -161,7 +164,7 @@ def joined(*texts: str) -> str:
 
 # -- the task
 
-LINKS = {"cause": "because", "effect": "so"}  # COPA's questions (Brown et al. 2020, appendix G)
+LINKS = {"cause": "because", "effect": "so"}  # for COPA (Brown et al. 2020, appendix G)
 
 
 class ChooseTask(Task):
@@ -196,7 +199,7 @@ class ChooseTask(Task):
         choices, keys = listed_choices(record)
         if len(choices) < 2:
             raise BadRecord(
-                "uneven-choices", f"{len(choices)} to choose from; two are needed at least"
+                "uneven-choices", f"the number of choices is {len(choices)}; give at least two"
             )
         for number, text in enumerate(choices):
             if not isinstance(text, str):
@@ -208,11 +211,11 @@ class ChooseTask(Task):
         if len(choices) != first:
             record.warn(
                 "uneven-choices",
-                f"{len(choices)} to choose from, but the first question has {first}",
+                f"the number of choices is {len(choices)}, but the first question has {first}",
             )
         asks = record.get("asks")
         if asks is not None and not isinstance(asks, str):
-            raise BadRecord("wrong-type", f"what is asked is {type(asks).__name__}, not text")
+            raise BadRecord("wrong-type", f"the question is {type(asks).__name__}, not text")
         return MultipleChoice(premise, tuple(choices), asks or None, label, record.place, record.id)
 
     # -- measuring
@@ -220,7 +223,7 @@ class ChooseTask(Task):
     def values(
         self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]
     ) -> tuple[list[Any], int]:
-        """A model that writes its answer may have written none of the choices."""
+        """Counts answers that are a text as void: the model wrote none of the choices."""
         values = [one.value for one in predictions]
         return values, sum(isinstance(value, str) for value in values)
 
@@ -251,7 +254,8 @@ class ChooseTask(Task):
     # -- by a prompt
 
     def template(self, examples: Sequence[Any]) -> str:
-        """GPT-3's for COPA, Story Cloze and HellaSwag (Brown et al. 2020, appendix G)."""
+        """Returns GPT-3's template for COPA, Story Cloze and HellaSwag (Brown et al. 2020, appendix
+        G)."""
         asks = {example.asks for example in examples}
         if asks <= set(LINKS):
             return "{stem} {link} {ending}"
@@ -268,7 +272,7 @@ class ChooseTask(Task):
         return self.completions(example, field, words)[example.label]
 
     def completions(self, example: Any, field: str, words: Mapping[str, str]) -> dict[Any, str]:
-        """An ending is a choice as the rest of a sentence."""
+        """Returns the choices by index. An `ending` is written as the rest of a sentence."""
         change = lowered if field == "ending" else str
         return {i: change(text) for i, text in enumerate(example.choices)}
 
@@ -276,7 +280,10 @@ class ChooseTask(Task):
 
     def from_texts(self, texts: list[str], place: FileLine) -> dict[str, Any]:
         if len(texts) < 3:
-            raise InputError(f"{place}: {len(texts)} texts; give a premise and two choices or more")
+            raise InputError(
+                f"{place}: the number of texts is {len(texts)}; give a premise and at least two "
+                "choices"
+            )
         return {"premise": texts[0], "choices": texts[1:]}
 
     def answer_text(self, example: Any, value: Any) -> Any:
@@ -291,13 +298,13 @@ class ChooseTask(Task):
 
 
 def listed_choices(record: FieldRecord) -> tuple[list[Any], list[str]]:
-    """The texts, and the names under which a label may point to them."""
+    """Returns the texts of the choices, and the names by which a label may refer to them."""
     name, values = record.field("choices"), record.values
     if name not in values:
         several = numbered_fields(values)
         if not several:
             raise BadRecord("missing-field", f"no field {name!r}; there are: {', '.join(values)}")
-        while several and values[several[-1]] in (None, ""):  # a table of uneven questions
+        while several and values[several[-1]] in (None, ""):  # in a table, other rows have more
             several.pop()
         return [values[key] for key in several], several
     value = values[name]
@@ -310,7 +317,8 @@ def listed_choices(record: FieldRecord) -> tuple[list[Any], list[str]]:
 
 
 def pointed(value: Any, choices: list[str], keys: list[str]) -> int:
-    """The index that a label means: a number from 0, the choice's own name, a letter, its text."""
+    """Returns the index that a label means. A label is a number from 0, the choice's name, a
+    letter, or the text of the choice."""
     if value is None or value == "":
         raise BadRecord("missing-label", "no label")
     text = str(value).strip()
@@ -338,7 +346,7 @@ def spelled(index: int) -> str:
 
 
 def lowered(text: str) -> str:
-    """As the rest of a sentence: with a small initial, but for "I"."""
+    """Lowers the first letter, so that the text can end a sentence. The word "I" stays as it is."""
     return text if re.match(r"I\b", text) else text[:1].lower() + text[1:]
 
 

@@ -1,8 +1,8 @@
-"""A class or a score for a text, or for two: classification, and what entailment and similarity
-share with it.
+"""The task `classify`: a class for one text or for two. `entail` and `similar` share this code.
 
-BERT reads it from [CLS] (Devlin et al. 2018, 4.1), XLNet from <cls>, which stands last, GPT-1 from
-its extract token (Radford et al. 2018, 3.3), Longformer from <s>, which sees everything.
+BERT reads the class from [CLS] (Devlin et al. 2018, 4.1), XLNet from <cls>, which stands last,
+GPT-1 from its extract token (Radford et al. 2018, 3.3), Longformer from <s>, which has global
+attention.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 FIRST = "premise sentence1 a text1 question1 sentence_a #1_string question text sentence"
 SECOND = "hypothesis sentence2 b text2 question2 sentence_b #2_string sentence pair text_pair"
 TEXT = f"text sentence review content document tweet comment body {FIRST}"
-PAIR = SECOND.replace(" sentence ", " ")  # beside a text that may be called a sentence
+PAIR = SECOND.replace(" sentence ", " ")  # because the first text may be called "sentence"
 CLASS = (
     "label labels class category gold_label sentiment entailment_label entailment_judgment "
     "quality is_duplicate stars"
 )
-IMBALANCE = 10  # so many times larger than the smallest class
-NONE = "(none of the labels)"  # stands for every text that is none
+IMBALANCE = 10  # a note is given if the largest class is this many times the smallest
+NONE = "(none of the labels)"  # stands for every text that is not a label
 
 
 # -- what learns it
 
 
 class TextRows(MultiRow):
-    """A text or two in a row, judged by the head that classifies."""
+    """An objective whose row is one text or two, scored by the classification head."""
 
     several = False
 
@@ -65,14 +65,14 @@ class TextRows(MultiRow):
         return {"classify": max(1, len(self.corpus.labels))}
 
     def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
-        """[B, classes]; one column of a regression."""
+        """Returns logits [B, classes]. A regression has one column."""
         return wide(model.read("classify", hidden, batch["attention_mask"]))
 
 
 @dataclass(frozen=True)
 class ClassifyOptions(MultiRowOptions):
-    weights: str = "equal"  # "balanced": rare classes count more, all of them alike in sum
-    both_orders: bool | None = None  # the sum of A B and B A; None: for a gpt's similarity
+    weights: str = "equal"  # "balanced": each class has the same total weight in the loss
+    both_orders: bool | None = None  # sum A B and B A; None: only for the task similar with a gpt
 
 
 class Classify(TextRows):
@@ -85,13 +85,15 @@ class Classify(TextRows):
         choose("weights", self.options.weights, ("equal", "balanced"))
         self.regression = not self.corpus.labels
         if self.regression and not self.task.may_score:
-            raise InputError(f"{self.corpus.task} needs classes, and the data has none")
+            raise InputError(
+                f"{self.corpus.task} needs classes, and the data has none; give labeled examples"
+            )
         super().prepare()
         examples: Any = self.corpus.examples
-        if self.regression:  # NaN where a score is not known
+        if self.regression:  # NaN: the score is not known
             self.gold = np.array([score_of(e) for e in examples], np.float32)
             self.known = np.isfinite(self.gold)
-        else:  # -1 where a class is not known
+        else:  # -1: the class is not known
             place = {label: i for i, label in enumerate(self.corpus.labels)}
             self.gold = np.array([place.get(str(e.label), -1) for e in examples], np.int64)
             self.known = self.gold >= 0
@@ -103,12 +105,15 @@ class Classify(TextRows):
         super().prepare_rows()
 
     def in_both_orders(self) -> bool:
-        """Similarity has no order (Radford et al. 2018, 3.3)."""
+        """Returns whether A B and B A are both read: similarity has no order (Radford et al. 2018,
+        3.3)."""
         options = self.options
         if options.both_orders is None:
             return self.causal and options.marks and self.task.may_score
         if not isinstance(options.both_orders, bool):
-            raise ConfigError(f"objective.both_orders is {options.both_orders!r}; true or false")
+            raise ConfigError(
+                f"objective.both_orders is {options.both_orders!r}; it must be true or false"
+            )
         if options.both_orders and not (self.causal and self.task.may_score):
             raise ConfigError(
                 "objective.both_orders is for the similarity of two texts and for a model that "
@@ -124,7 +129,7 @@ class Classify(TextRows):
         return rows
 
     def class_shares(self) -> np.ndarray:
-        """What an example of each class counts; in sum as many as there are."""
+        """Returns the loss weight of each class. The mean weight of an example is 1."""
         count = max(1, len(self.corpus.labels))
         if self.options.weights == "equal" or self.regression:
             return np.ones(count, np.float32)
@@ -192,13 +197,14 @@ def score_of(example: LabeledExample) -> float:
         return float(example.label)
     except ValueError:
         raise ConfigError(
-            f"{example.place}: {example.label!r} is no number; set examples.classes=true where "
-            "similarity is a class"
+            f"{example.place}: {example.label!r} is not a number; set examples.classes=true if "
+            "the labels are classes"
         ) from None
 
 
 def moments(x: Tensor, y: Tensor, known: Tensor) -> dict[str, tuple[Tensor, Any]]:
-    """The sums that a correlation is computed from, in 64 bits, which not every device has."""
+    """Returns the sums from which a correlation is computed. They are computed on the CPU in
+    float64, which not every device has."""
     x, y = (torch.where(known, side, 0.0).cpu().double() for side in (x, y))
     of = known.sum()
     parts = {"x": x, "y": y, "xx": x * x, "yy": y * y, "xy": x * y}
@@ -216,12 +222,12 @@ def pearson(totals: Loss) -> float:
 
 
 class TextTask(Task):
-    """A text, or two, with one class or several."""
+    """A task with one text or two, and one class or several."""
 
     example: ClassVar[type[LabeledExample]] = LabeledExample
     needed: ClassVar[tuple[str, ...]] = ("text",)
     record_texts = ("text", "pair")
-    sides: ClassVar[tuple[str, str]] = ("text", "pair")  # what stands before each, as text
+    sides: ClassVar[tuple[str, str]] = ("text", "pair")  # the names before the texts in a source
     second_first: ClassVar[bool] = False
 
     def parse(self, record: FieldRecord) -> Example:
@@ -230,7 +236,7 @@ class TextTask(Task):
         return self.example(text, pair, self.label(record), record.place, record.id)
 
     def label(self, record: FieldRecord) -> Any:
-        """The label of a record; None where it has none."""
+        """Returns the label of a record, or None if it has none."""
         raise NotImplementedError
 
     def check_labels(self, examples: Sequence[Example], known: Sequence[str], path: str) -> None:
@@ -267,7 +273,7 @@ class TextTask(Task):
 
 
 class LabeledText(TextTask):
-    """Two texts and a class, unless a task says otherwise."""
+    """A task with two texts and one class, unless a subclass says otherwise."""
 
     roles: ClassVar[Mapping[str, str]] = {"text": FIRST, "pair": SECOND, "label": CLASS, "id": ID}
     needed: ClassVar[tuple[str, ...]] = ("text", "pair")
@@ -307,21 +313,22 @@ class LabeledText(TextTask):
         return label
 
     def labels_in(self, examples: Sequence[Example]) -> list[str]:
-        """Whole numbers by their size, others by the alphabet."""
+        """Returns the classes. If all are whole numbers, they are sorted by value, otherwise by
+        alphabet."""
         counts = Counter(label for example in examples for label in example.labels())
         if len(counts) < 2:
             only = [f" ({label!r})" for label in counts] or [
                 ", for none of its records has a label"
             ]
             raise InputError(
-                f"the training data has {len(counts)} classes{only[0]}; to learn a difference "
-                "takes at least 2"
+                f"the training data has {len(counts)} classes{only[0]}; a classifier needs at "
+                "least 2"
             )
         whole = all(label.lstrip("-").isdigit() for label in counts)
         return sorted(counts, key=(lambda label: (int(label), label)) if whole else None)
 
     def check_whole(self, checker: Checker, whole: FileLine) -> None:
-        """Two classes at least, and none that is much smaller than another."""
+        """Reports a file with a single class, and a class that is much smaller than another."""
         ordered = checker.labels.most_common()
         if len(ordered) == 1:
             checker.problems.add(
@@ -345,9 +352,9 @@ class LabeledText(TextTask):
     def values(
         self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]
     ) -> tuple[list[Any], int]:
-        """A text that is no label of the model's is NONE, also if it happens to be the right one:
-        the model never learned that. A published model that writes names no labels.
-        """
+        """Replaces a text that is not a label of the model by NONE, even if it is the gold label,
+        because the model never learned that label. A published model that writes text has no list
+        of labels."""
         known = {*labels} or {*gold}
         values = [one.value if one.value in known else NONE for one in predictions]
         return values, values.count(NONE)
@@ -379,13 +386,13 @@ class LabeledText(TextTask):
     def check_asked(self, example: Any, model: str) -> None:
         if "pair" in self.needed and example.pair is None:
             raise ConfigError(
-                f"{example.place}: one text, and {model} has learned to compare two "
-                f"({self.name}); give the second with --pair, or behind a tab"
+                f"{example.place}: there is one text, and {model} compares two texts "
+                f"({self.name}); give the second with --pair, or after a tab"
             )
 
 
 class ClassifyTask(LabeledText):
-    """Of one text, or of two."""
+    """The classification of one text, or of two."""
 
     name = "classify"
     roles: ClassVar[Mapping[str, str]] = {"text": TEXT, "pair": PAIR, "label": CLASS, "id": ID}
@@ -403,7 +410,7 @@ class ClassifyTask(LabeledText):
     prefix = "classify "
 
     def template(self, examples: Sequence[Any]) -> str:
-        """In the form of entail."""
+        """Returns a template in the form of the one of `entail`."""
         paired = all(example.pair is not None for example in examples)
         return "{text}\n" + "{pair}\n" * paired + "Question: {labels}?\nAnswer: {label}"
 

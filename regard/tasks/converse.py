@@ -1,4 +1,4 @@
-"""Dialogue: the reply to what was said before."""
+"""The task `converse` (dialogue): the model writes the reply to the turns before."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Converse(Task):
             )
         turns, roles = as_turns(value)
         if len(turns) < 2:
-            record.warn("short-dialogue", "one turn; nobody replies")
+            record.warn("short-dialogue", "the dialogue has one turn and no reply")
         return DialogueExample(turns, roles, record.place, record.id)
 
     def expanded(self, examples: Sequence[Example]) -> list[Example]:
-        """Every reply is one."""
+        """Returns one example for every reply."""
         return [
             talk for one in examples if isinstance(one, DialogueExample) for talk in exchanges(one)
         ]
@@ -63,11 +63,13 @@ class Converse(Task):
 
     def check_prompted(self, example: Any) -> None:
         if len(example.turns) < 2:
-            raise InputError(f"{example.place}: one turn; there is no reply to compare with")
+            raise InputError(
+                f"{example.place}: the dialogue has one turn, so there is no reply to compare with"
+            )
 
 
 def as_turns(values: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The texts of a dialogue's turns, and who speaks, where all of them say so."""
+    """Returns the texts of a dialogue's turns, and the speakers if every turn names one."""
     turns, roles = [], []
     for number, turn in enumerate(values, 1):
         text, role = spoken(turn)
@@ -82,7 +84,7 @@ def as_turns(values: list[Any]) -> tuple[tuple[str, ...], tuple[str, ...] | None
 
 
 def spoken(turn: Any) -> tuple[Any, Any]:
-    """The text and the speaker of a turn: a text, or an object with either."""
+    """Returns the text and the speaker of a turn, which is a text or an object with both."""
     if not isinstance(turn, dict):
         return turn, None
     text = next((turn[key] for key in ("content", "text", "utterance", "value") if key in turn), 0)
@@ -90,9 +92,8 @@ def spoken(turn: Any) -> tuple[Any, Any]:
 
 
 def exchanges(dialogue: DialogueExample) -> Iterator[DialogueExample]:
-    """Each reply with all that was said before it: a dialogue of n turns gives n - 1. A system
-    does not reply, and is not replied to.
-    """
+    """Yields each reply with all turns before it: a dialogue of n turns gives n - 1 examples. A
+    system turn is not a reply, and there is no reply to system turns alone."""
     roles = dialogue.roles or ("",) * len(dialogue.turns)
     for last in range(1, len(dialogue.turns)):
         if roles[last] != "system" and set(roles[:last]) != {"system"}:

@@ -1,4 +1,5 @@
-"""Labeled examples in the place of a corpus: read, divided, with the tokenizer of their model."""
+"""Labeled examples as the corpus of a run: they are read and split here, and come with the
+tokenizer of their model."""
 
 from __future__ import annotations
 
@@ -23,16 +24,17 @@ from regard.training.recipe import Recipe
 
 @dataclass
 class TaskCorpus:
-    """What an objective for a task is built from; `labels` are those of the training data."""
+    """The data from which the objective of a task is built. `labels` are the labels of the training
+    data."""
 
     task: str
     examples: Sequence[Example]
     tokenizer: Tokenizer
     labels: list[str] = field(default_factory=list)
     split: str = "test"
-    notes: list[str] = field(default_factory=list)  # what a user should know
+    notes: list[str] = field(default_factory=list)  # what the user should know about the data
     path: str = ""
-    digest: str = ""  # of the files
+    digest: str = ""  # the hash of the files
 
     def __post_init__(self) -> None:
         self.special: Special = special_of(self.tokenizer, self.path or "the model")
@@ -43,22 +45,23 @@ class TaskCorpus:
 
 
 def tokenizer_of(model: str) -> Tokenizer:
-    """The tokenizer of a model directory, which its examples must be cut with."""
+    """Opens the tokenizer of a model directory; the examples must be tokenized with it."""
     if not Path(model, "config.json").is_file():
         raise ConfigError(
-            f"{model} is no model directory; a task is learned by a model that has read before: "
-            "give a run of 'regard train', or a published directory"
+            f"{model} is no model directory; fine-tuning starts from a pretrained model: give a "
+            "run of 'regard train', or the directory of a published model"
         )
     tokenizer = Tokenizer.open(Path(model))
     if tokenizer is None:
-        raise FormatError(f"{model} has no tokenizer, so no text can be given to it")
+        raise FormatError(
+            f"{model} has no tokenizer, so it cannot read text; add its tokenizer.json"
+        )
     return tokenizer
 
 
 def labeled_data(recipe: Recipe, split: str) -> TaskCorpus:
-    """The examples of a recipe's split, "train" or "valid". Labels that the recipe leaves open are
-    those of the examples that learn.
-    """
+    """Returns the examples of a split of the recipe, "train" or "valid". If the recipe names no
+    labels, they are the labels of the training examples."""
     options, task = recipe.examples, find(recipe.examples.task or "")
     problems = Problems()
     examples = splits_of(recipe, problems, [split])[split]
@@ -68,7 +71,7 @@ def labeled_data(recipe: Recipe, split: str) -> TaskCorpus:
     if not labels and split == "train":
         labels = task.labels_in(examples)
     own = split == "valid" and bool(options.valid) and not options.folds
-    notes = problems.notes(split) if own or split == "train" else []  # else they were told before
+    notes = problems.notes(split) if own or split == "train" else []  # no note is given twice
     task.check_labels(examples, labels, (options.valid if own else None) or recipe.data)
     chosen = recipe.objective
     family, marks = str(chosen.get("family", "")), bool(chosen.get("marks", True))
@@ -79,9 +82,8 @@ def labeled_data(recipe: Recipe, split: str) -> TaskCorpus:
 def splits_of(
     recipe: Recipe, problems: Problems, wanted: Collection[str] = ("train", "valid")
 ) -> dict[str, list[Example]]:
-    """The examples that learn and those that validate, as far as they are wanted. A file that
-    nobody wants is not read.
-    """
+    """Returns the training set and the validation set, as far as they are wanted. A file that is
+    not needed for them is not read."""
     options, splits = recipe.examples, {}
     own = options.valid if not options.folds else None
     if "train" in wanted or not own:
@@ -99,7 +101,8 @@ def splits_of(
 
 
 def labeled_alone(examples: list[Example], recipe: Recipe, problems: Problems) -> list[Example]:
-    """Some without a label among others with one are an error, as 'regard check' says."""
+    """Returns the labeled examples. A mix of labeled and unlabeled examples is an error, as in
+    'regard check', unless the recipe skips it."""
     options = recipe.examples
     bare = [example for example in examples if not example.labeled]
     if not bare or len(bare) == len(examples) or find(options.task or "").partly:
@@ -116,7 +119,8 @@ def labeled_alone(examples: list[Example], recipe: Recipe, problems: Problems) -
 
 
 def read_all(name: str, recipe: Recipe, problems: Problems) -> list[Example]:
-    """`examples.format` is that of the data, and of other files that end like it."""
+    """Reads the examples of one file. `examples.format` is the format of the data, and of other
+    files that have the same ending."""
     settings = recipe.examples
     options: dict[str, Any] = {
         "fields": {role: str(named) for role, named in settings.fields.items()},
@@ -132,7 +136,7 @@ def read_all(name: str, recipe: Recipe, problems: Problems) -> list[Example]:
 
 
 def files_of(name: str, task: str) -> list[str]:
-    """A file, or two whose lines belong together ("a.en,a.zh")."""
+    """Returns the file, or the two files whose lines belong together ("a.en,a.zh")."""
     if find(task).in_two_files and "," in name and not Path(name).exists():
         return name.split(",")
     return [name]
@@ -142,10 +146,10 @@ def files_of(name: str, task: str) -> list[str]:
 
 
 def divide(examples: Sequence[Example], share: float, folds: int, fold: int) -> list[bool]:
-    """Which examples validate: a share of them, or one part of several.
+    """Returns which examples are the validation set: a share of them, or one fold of several.
 
     Classes keep their shares, examples of one text stay together, and neither a seed nor the order
-    of the file decides. Of pairs of texts no sentence of either side is on both sides.
+    of the file decides. For pairs of texts, no sentence (source or target) is in both splits.
     """
     if not folds and not 0 <= share < 1:
         raise ConfigError(f"examples.valid_fraction is {share:g}; it must be 0 or more and below 1")
@@ -154,8 +158,8 @@ def divide(examples: Sequence[Example], share: float, folds: int, fold: int) -> 
         return divide_pairs(pairs, share, folds, fold)
     if folds and not (2 <= folds <= len(examples) and 0 <= fold < folds):
         raise ConfigError(
-            f"part {fold} of {folds} was asked for, and there are {len(examples):,} examples; "
-            "choose at least 2 parts and at most one for each example"
+            f"part {fold} of {folds} was asked for, but there are {len(examples):,} examples; "
+            "choose at least 2 folds, at most one for each example, and a part from 0"
         )
     groups: dict[bytes, list[int]] = {}
     for i, example in enumerate(examples):
@@ -174,13 +178,13 @@ def divide(examples: Sequence[Example], share: float, folds: int, fold: int) -> 
 
 
 def divide_pairs(pairs: Sequence[TextPair], share: float, folds: int, fold: int) -> list[bool]:
-    """Pairs that are connected by equal sources or targets stay together."""
+    """Splits pairs of texts. Pairs that are connected by equal sources or targets stay together."""
     groups = connected(pairs)
     if folds and not (2 <= folds <= len(groups) and 0 <= fold < folds):
         raise ConfigError(
-            f"part {fold} of {folds} was asked for, and the {len(pairs):,} pairs make "
-            f"{len(groups):,} groups that share no sentence; choose at least 2 parts and at most "
-            "one for each group"
+            f"part {fold} of {folds} was asked for, but the {len(pairs):,} pairs make "
+            f"{len(groups):,} groups that share no sentence; choose at least 2 folds, at most one "
+            "for each group, and a part from 0"
         )
     if folds:
         chosen = part_of(groups, folds, fold)
@@ -188,9 +192,9 @@ def divide_pairs(pairs: Sequence[TextPair], share: float, folds: int, fold: int)
         chosen = share_of(groups, int(len(pairs) * share + 0.5)) if share else []
     if share and not folds and not chosen and len(pairs) > 1:
         raise InputError(
-            f"all {len(pairs):,} pairs are connected by equal sources or targets, so none can "
-            "validate without being learned as well; give a file for it (--valid), or set "
-            "examples.valid_fraction=0"
+            f"all {len(pairs):,} pairs are connected by equal sources or targets, so the "
+            "validation set would overlap the training set; give a validation file (--valid), or "
+            "set examples.valid_fraction=0"
         )
     inside = [False] * len(pairs)
     for group in chosen:
@@ -200,7 +204,7 @@ def divide_pairs(pairs: Sequence[TextPair], share: float, folds: int, fold: int)
 
 
 def connected(pairs: Sequence[TextPair]) -> list[list[int]]:
-    """Groups of pairs, in an order that depends on their texts alone."""
+    """Groups the pairs that share a text. The order of the groups depends on their texts alone."""
     parent = list(range(len(pairs)))
 
     def root(i: int) -> int:
@@ -223,7 +227,8 @@ def connected(pairs: Sequence[TextPair]) -> list[list[int]]:
 
 
 def share_of(groups: list[list[int]], wanted: int) -> list[list[int]]:
-    """Groups of about so many pairs in all; at least one where another is left to learn."""
+    """Chooses groups with about `wanted` pairs in all. It chooses at least one if another is left
+    to train on."""
     chosen: list[list[int]] = []
     for group in groups:
         if len(group) <= wanted and len(chosen) + 1 < len(groups):
@@ -235,7 +240,8 @@ def share_of(groups: list[list[int]], wanted: int) -> list[list[int]]:
 
 
 def part_of(groups: list[list[int]], folds: int, fold: int) -> list[list[int]]:
-    """One of several parts of about equal size: the largest group goes first, to the least."""
+    """Returns one of `folds` parts of about equal size: each group, the largest first, goes to the
+    smallest part."""
     parts: list[list[list[int]]] = [[] for _ in range(folds)]
     sizes = [0] * folds
     for group in sorted(groups, key=len, reverse=True):
@@ -246,7 +252,8 @@ def part_of(groups: list[list[int]], folds: int, fold: int) -> list[list[int]]:
 
 
 def fingerprint(example: Example) -> bytes:
-    """The same for examples that must not be divided, such as those of the same text."""
+    """Returns a hash that is equal for examples that must stay in one split, such as those of one
+    text."""
     return hashlib.blake2b(example.group().encode(), digest_size=8).digest()
 
 
@@ -254,7 +261,7 @@ def fingerprint(example: Example) -> bytes:
 
 
 def digest_of(recipe: Recipe) -> str:
-    """A run goes on only with the data it began with."""
+    """Returns a hash of the data files. A run can be resumed only with the data it began with."""
     options = recipe.examples
     digest = hashlib.blake2b(digest_size=16)
     names = [name for name in (recipe.data, options.valid, options.extra_data) if name]
@@ -264,7 +271,7 @@ def digest_of(recipe: Recipe) -> str:
                 digest.update(hashlib.file_digest(file, "blake2b").digest())
     if options.digest and options.digest != digest.hexdigest():
         raise InputError(
-            f"{recipe.data} (or what validates) has changed since this run began; it can only go "
-            "on with the same data: restore it, or begin a new run"
+            f"{recipe.data} (or the validation data) has changed since this run began; a run is "
+            "resumed only with the same data: restore it, or start a new run"
         )
     return digest.hexdigest()

@@ -1,13 +1,13 @@
-"""A linear-chain conditional random field over the tags of a sentence (Lafferty et al. 2001).
+"""A linear-chain conditional random field (CRF) over the tags of a sentence (Lafferty et al. 2001).
 
     score(y) = start[y_1] + Σ_t emission[t, y_t] + Σ_t steps[y_{t-1}, y_t] + end[y_n]
     p(y)     = exp(score(y)) / Σ_y' exp(score(y'))
 
-Shapes: B sentences, T positions, K tags. `real` [B, T] marks the positions that the chain runs
-over, in order: padding may stand on either side, and what lies between (the later sub-tokens of a
-word) is skipped. A sentence without a real position counts nothing. Of a sentence that was cut into
-windows, `edges` [B, 2] says whether its chain begins and whether it ends here: elsewhere `start`
-and `end` have no say.
+Shapes: B sentences, T positions, K tags. `attention_mask` [B, T] marks the real positions, which
+the chain runs over in order: padding may stand on either side, and the later sub-tokens of a word
+are skipped. A sentence without a real position counts 0. If a sentence was cut into windows,
+`edges` [B, 2] says whether its chain begins and whether it ends in this window; if it does not,
+`start` or `end` is not added.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from regard.core.errors import FormatError, InputError
 from regard.data.tags import legal
 from regard.formats.weights import write_weights
 
-# Added to what is forbidden where sums of exponentials are taken: finite, or its gradient would be
-# NaN where all is forbidden. exp(-1e6) is 0 in every precision.
+# The score of forbidden transitions in sums of exponentials. It is finite, because -inf would give
+# NaN gradients if all transitions are forbidden. exp(-1e6) is 0 in every precision.
 FORBIDDEN = -1e6
 
 
 @dataclass(frozen=True)
 class AllowedTransitions:
-    """Which tags may begin [K], end [K], and follow each other [K, K] (from, to)."""
+    """Which tags may begin a sentence [K], end it [K], and follow each other [K, K] (from, to)."""
 
     start: Tensor
     end: Tensor
@@ -42,7 +42,7 @@ class AllowedTransitions:
 
 
 def allowed(labels: Sequence[str], scheme: str) -> AllowedTransitions:
-    """What a tag scheme permits."""
+    """Returns the transitions that a tag scheme permits."""
     return AllowedTransitions(
         torch.tensor([legal(None, tag, scheme) for tag in labels]),
         torch.tensor([legal(tag, None, scheme) for tag in labels]),
@@ -51,12 +51,13 @@ def allowed(labels: Sequence[str], scheme: str) -> AllowedTransitions:
 
 
 class CRF(nn.Module):
-    """Begins as independent softmaxes: all steps at 0.
+    """A CRF layer. Its transition scores start at 0, so it starts as independent softmaxes.
 
-    What `rules` forbid is never decoded; with `strict` it has no share in training either, and
-    then gold tags must be legal (a forbidden step costs 1e6 nats): repair them first. The weights
-    are `gain` times what is kept, with the gradients of a gain of 1, so that under Adam they learn
-    so many times as fast: rates for a model that has read before are too small for a start at 0.
+    A transition that `rules` forbid is never decoded; with `strict` it is also excluded in
+    training, and then gold tags must be legal (a forbidden step costs 1e6 nats): repair them first.
+    The weights in use are `gain` times the stored parameters, while gradients are those of a gain
+    of 1, so that under Adam the weights learn `gain` times as fast: learning rates for fine-tuning
+    a pretrained model are too small for weights that start at 0.
     """
 
     def __init__(
@@ -80,11 +81,12 @@ class CRF(nn.Module):
             self.register_buffer(f"may_{name}", getattr(rules, name), persistent=False)
 
     def surprisal(
-        self, emissions: Tensor, tags: Tensor, real: Tensor, edges: Tensor | None = None
+        self, emissions: Tensor, tags: Tensor, attention_mask: Tensor, edges: Tensor | None = None
     ) -> Tensor:
-        """Σ -log p(tags) in nats over the batch; tags [B, T] may be anything where not real."""
+        """Returns Σ -log p(tags) in nats over the batch. Tags [B, T] may be anything at positions
+        that are not real."""
         weights = self.weights(emissions, FORBIDDEN if self.strict else None, edges)
-        rows = PackedRows.of(self.checked(emissions, real), real)
+        rows = PackedRows.of(self.checked(emissions, attention_mask), attention_mask)
         gold = tags.gather(1, rows.order)
         known = gold.clamp(0, len(self.start) - 1)
         if not torch.compiler.is_compiling() and bool(
@@ -97,7 +99,8 @@ class CRF(nn.Module):
         return (partition(rows, *weights) - score(rows, known, *weights)).sum()
 
     def partition(self, emissions: Tensor, attention_mask: Tensor) -> Tensor:
-        """[B]: log Σ_y exp(score(y)), as training sees it; 0 without a real position."""
+        """Returns log Σ_y exp(score(y)) [B] as in training; it is 0 for a sentence without a real
+        position."""
         weights = self.weights(emissions, FORBIDDEN if self.strict else None)
         return partition(
             PackedRows.of(self.checked(emissions, attention_mask), attention_mask), *weights
@@ -107,7 +110,7 @@ class CRF(nn.Module):
     def best(
         self, emissions: Tensor, attention_mask: Tensor, edges: Tensor | None = None
     ) -> list[list[int]]:
-        """The likeliest legal tags of each sentence's real positions (Viterbi)."""
+        """Returns the likeliest legal tags of each sentence's real positions (Viterbi)."""
         weights = self.weights(emissions, -math.inf, edges)
         return viterbi(
             PackedRows.of(self.checked(emissions, attention_mask), attention_mask), *weights
@@ -116,7 +119,8 @@ class CRF(nn.Module):
     def marginals(
         self, emissions: Tensor, attention_mask: Tensor, edges: Tensor | None = None
     ) -> Tensor:
-        """[B, T, K]: p(tag at t) among legal sequences; zeros where not real."""
+        """Returns p(tag at t) among legal sequences, [B, T, K], with zeros at positions that are
+        not real."""
         start, end, steps = self.weights(emissions, FORBIDDEN, edges)
         rows = PackedRows.of(self.checked(emissions, attention_mask), attention_mask)
         ahead = forward(rows, start, steps)
@@ -132,9 +136,8 @@ class CRF(nn.Module):
     def weights(
         self, emissions: Tensor, forbidden: float | None, edges: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """start, end (both [K], with edges [B, K]) and steps, in at least 32 bits; None: nothing is
-        forbidden.
-        """
+        """Returns start, end (both [K], with edges [B, K]) and steps, in at least 32 bits. If
+        `forbidden` is None, nothing is forbidden."""
         weights = {}
         for name in ("start", "end", "steps"):
             weight = getattr(self, name)
@@ -150,7 +153,7 @@ class CRF(nn.Module):
         return weights["start"], weights["end"], weights["steps"]
 
     def checked(self, emissions: Tensor, attention_mask: Tensor) -> Tensor:
-        """In at least 32 bits."""
+        """Checks the shapes and returns the emissions in at least 32 bits."""
         tags = len(self.start)
         shape = emissions.shape
         if len(shape) != 3 or not shape[1] or shape[2] != tags or attention_mask.shape != shape[:2]:
@@ -163,14 +166,14 @@ class CRF(nn.Module):
     # -- what is kept
 
     def write(self, file: Path) -> None:
-        """The weights as they count, whatever the gain was."""
+        """Saves the weights in use, which include the gain."""
         names = ("start", "end", "steps")
         weights = self.weights(self.start, None)
         tensors = {k: v.detach().cpu() for k, v in zip(names, weights, strict=True)}
         write_weights(tensors, file)
 
     def read(self, file: Path) -> None:
-        """Takes what `write` kept; its gain is 1."""
+        """Loads the weights that `write` saved. This CRF must have a gain of 1."""
         try:
             self.load_state_dict(load_file(file))
         except (OSError, SafetensorError, RuntimeError) as error:
@@ -182,15 +185,16 @@ class CRF(nn.Module):
 
 @dataclass(frozen=True)
 class PackedRows:
-    """The real positions of each sentence moved to the left."""
+    """A batch in which the real positions of each sentence are moved to the left."""
 
     emissions: Tensor  # [B, N, K]; 0 past a sentence's end
     attention_mask: Tensor  # [B, N]: true up to the sentence's length
-    order: Tensor  # [B, N]: where each row stood
+    order: Tensor  # [B, N]: the original position of each row
 
     @classmethod
     def of(cls, emissions: Tensor, attention_mask: Tensor) -> PackedRows:
-        """Cut to the longest sentence, except inside of a compiled graph, where shapes are fixed.
+        """Packs a batch. It is cut to the longest sentence, except inside of a compiled graph,
+        where shapes are fixed.
 
         At least one row is left, so that an empty batch is no special case.
         """
@@ -205,7 +209,8 @@ class PackedRows:
 
 
 def forward(rows: PackedRows, start: Tensor, steps: Tensor) -> list[Tensor]:
-    """log Σ exp of all beginnings that stand at each tag, for each row; unchanged past the end."""
+    """Returns, for each position, log Σ exp over all tag sequences up to it that end in each tag.
+    Past the end of a sentence the values do not change."""
     ahead = [start + rows.emissions[:, 0]]
     for t in range(1, rows.emissions.shape[1]):
         sums = (ahead[-1][:, :, None] + steps).logsumexp(1) + rows.emissions[:, t]
@@ -219,7 +224,7 @@ def partition(rows: PackedRows, start: Tensor, end: Tensor, steps: Tensor) -> Te
 
 
 def score(rows: PackedRows, tags: Tensor, start: Tensor, end: Tensor, steps: Tensor) -> Tensor:
-    """[B]: of given tags [B, N]."""
+    """Returns the score [B] of the tags [B, N]."""
     seen = rows.emissions.gather(2, tags[:, :, None]).squeeze(2)
     total = torch.where(rows.attention_mask, seen, 0.0).sum(1)
     between = steps[tags[:, :-1], tags[:, 1:]]
@@ -233,7 +238,7 @@ def score(rows: PackedRows, tags: Tensor, start: Tensor, end: Tensor, steps: Ten
 def viterbi(rows: PackedRows, start: Tensor, end: Tensor, steps: Tensor) -> list[list[int]]:
     same = torch.arange(len(steps), device=steps.device).expand(len(rows.attention_mask), -1)
     best = start + rows.emissions[:, 0]
-    origins: list[Tensor] = []  # the tag before each, or the tag itself past the end
+    origins: list[Tensor] = []  # the best previous tag, or past the end the tag itself
     for t in range(1, rows.emissions.shape[1]):
         best_step = (best[:, :, None] + steps).max(1)
         inside = rows.attention_mask[:, t, None]

@@ -1,4 +1,4 @@
-"""Labeled examples in the place of prepared text: what the objectives of tasks learn from."""
+"""Labeled examples as the data of a run: the objectives of tasks learn from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from regard.training.resolve import DataFacts
 
 
 def learners() -> dict[str, tuple[str, str]]:
-    """What learns a task with a head: name -> (module, class), as `regard.objectives` has it."""
+    """Returns the objectives that train a head, as name -> (module, class) like
+    `regard.objectives`."""
     objectives = classes().items()
     return {name: (c.__module__.removeprefix("regard."), c.__name__) for name, c in objectives}
 
@@ -42,9 +43,8 @@ class LabeledData(TextData):
         return DataFacts(own, {"family": card.name})
 
     def decided(self, config: Resolved, objective: Any) -> Resolved:
-        """Labels, digests and options that the data to learn from decides enter the recipe, and
-        what validates goes by them, too.
-        """
+        """Puts the labels, the digest and the options that the training data decides into the
+        recipe. The validation set is then read by them, too."""
         corpus = objective.corpus
         config = super().decided(config, objective)
         return replaced(config, examples={"labels": corpus.labels, "digest": corpus.digest})

@@ -1,4 +1,5 @@
-"""Entailment: the class of a premise and a hypothesis, learned and measured as classes are."""
+"""The task `entail`: the class of a premise and a hypothesis. It is learned and measured as
+`classify`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 from regard.data.read_fields import BadRecord, FieldRecord
 from regard.tasks.classify import LabeledText
 
-WORDS = {  # GPT-3's, in the order in which a prompt names them (Brown et al. 2020, appendix G)
+WORDS = {  # GPT-3's words, in the order of its prompt (Brown et al. 2020, appendix G)
     "entailment": "True",
     "contradiction": "False",
     "not_entailment": "False",
@@ -28,11 +29,11 @@ class Entail(LabeledText):
 
     def label_of(self, value: Any, record: FieldRecord) -> str | float:
         if value == "-":
-            raise BadRecord("missing-label", "the label is '-': the people asked did not agree")
+            raise BadRecord("missing-label", "the label is '-': the annotators did not agree")
         return super().label_of(value, record)
 
     def template(self, examples: Sequence[Any]) -> str:
-        """For prompts; what a fine-tuned T5 reads is said above."""
+        """Returns the template of prompts. See `prefix` for the text that T5 reads."""
         return "{text}\nQuestion: {pair} {labels}?\nAnswer: {label}"
 
     def prompt_words(self, labels: Sequence[str]) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""What a model says of many rows: in batches of similar length, in bounded memory.
+"""Runs a model over many rows, in batches of similar length and in bounded memory.
 
-On a CPU several batches run at once, each on its share of the cores. A batch that all cores share
-makes them wait for one another at the end of every operation, and nothing is computed while Python
-prepares the next one. Batches of their own do not wait.
+On a CPU several batches run at once, each on its share of the cores. If all cores shared one batch,
+they would wait for one another at the end of every operation, and nothing would be computed while
+Python prepares the next one. Separate batches do not wait for each other.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-TOKENS = 8192  # of a batch, padding included
-FEW = 2048  # of a batch on a CPU, where what is still in its caches is fast
-ROWS = 256  # of a batch
-MOST = 16  # batches at once: each has its memory
-DIVIDING = Lock()  # torch has one number of threads for all who have not yet asked for theirs
+TOKENS = 8192  # the maximum number of tokens of a batch, with padding
+FEW = 2048  # the same on a CPU, where a small batch stays in the caches
+ROWS = 256  # the maximum number of rows of a batch
+MOST = 16  # the maximum number of batches at once: each needs memory
+DIVIDING = Lock()  # torch shares one number among all threads that have not yet read theirs
 
 
 def said_of(objective: LabeledObjective, model: Any, precision: str = "fp32") -> list[Any]:
-    """What a model says of each row of an objective."""
+    """Returns the prediction of a model for each row of an objective."""
     like = next(model.parameters())
 
     def ask(places: list[int]) -> list[Any]:
@@ -50,7 +50,7 @@ def said_of(objective: LabeledObjective, model: Any, precision: str = "fp32") ->
 
 
 def fitting(device: torch.device) -> int:
-    """Tokens of a batch with which a device is fast."""
+    """Returns the number of tokens of a batch with which the device is fast."""
     return FEW if device.type == "cpu" else TOKENS
 
 
@@ -61,9 +61,9 @@ def portions(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def by_tokens(sizes: np.ndarray, tokens: int = TOKENS) -> Iterator[list[int]]:
-    """Rows of similar size, as many as fit a batch."""
+    """Yields batches of rows of similar length, each with as many rows as fit."""
     batch: list[int] = []
-    for place in np.argsort(-sizes, kind="stable").tolist():  # the widest first: it sets the memory
+    for place in np.argsort(-sizes, kind="stable").tolist():  # the longest needs the most memory
         if batch and (len(batch) == ROWS or (len(batch) + 1) * sizes[batch[0]] > tokens):
             yield batch
             batch = []
@@ -73,7 +73,8 @@ def by_tokens(sizes: np.ndarray, tokens: int = TOKENS) -> Iterator[list[int]]:
 
 
 def side_by_side(work: Callable[[T], R], items: Sequence[T], device: torch.device) -> Iterator[R]:
-    """What `work` makes of each item, in their order. It must not change what others read."""
+    """Yields the result of `work` for each item, in order. `work` runs in threads, so it must not
+    change shared data."""
     if device.type != "cpu" or torch.get_num_threads() == 1 or len(items) < 2:
         yield from map(work, items)
         return
@@ -85,20 +86,21 @@ def side_by_side(work: Callable[[T], R], items: Sequence[T], device: torch.devic
 
 
 def pool_of(items: int) -> ThreadPoolExecutor:
-    """Threads that share the cores of the caller, who keeps them all, as do threads to come."""
+    """Returns threads that share the cores of the caller. The caller itself, and threads that start
+    later, keep all cores."""
     with DIVIDING:
         cores = torch.get_num_threads()
         workers = min(cores, MOST, items)
         started = Barrier(workers + 1)
 
         def start() -> None:
-            torch.get_num_threads()  # a thread takes over the number of all when it first asks
+            torch.get_num_threads()  # the first call in a thread copies the shared number
             torch.set_num_threads(max(1, cores // workers))
             started.wait()
 
         pool = ThreadPoolExecutor(workers, "regard-batch")
-        for _ in range(workers):  # none is free before all have started, so each is a new thread
+        for _ in range(workers):  # none is free before all have started, so each starts a thread
             pool.submit(start)
         started.wait()
-        torch.set_num_threads(cores)  # of those to come, as before
+        torch.set_num_threads(cores)  # restores the number for threads that start later
     return pool

@@ -1,9 +1,9 @@
-"""Knowledge in the rows of a task: `objective.knowledge` of a recipe, and what `--knowledge` sets.
+"""Knowledge in the rows of a task: `objective.knowledge` of a recipe, which `--knowledge` sets.
 
-"tree" (K-BERT): branches are put into a row where there is room for them, with soft positions and a
-visible matrix; the model has no new weights. "bias": the row stays as it is, and the model's
-attention is guided by rules (`regard.models.extensions.guidance`), such as which entities are
-related. A model's directory keeps the graph beside it.
+"tree" (K-BERT): branches are inserted into a row as far as there is room, with soft positions and a
+visible matrix; the model has no new weights. "bias": the row stays as it is, and rules
+(`regard.models.extensions.guidance`), such as which entities are related, guide the model's
+attention. A model directory holds the graph beside the model.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from regard.tasks import TASKS, objective_of
 from regard.tasks import task as find
 
 TREE = np.dtype([(name, np.int32) for name in ("soft", "line", "word", "owner")])
-ENTITY = np.dtype([("entity", np.int32)])  # the number of an entity's name; 0 is none
-FILLS = {"soft": 0, "line": 0, "word": -2, "owner": -1, "entity": 0}  # of padding
+ENTITY = np.dtype([("entity", np.int32)])  # the number of an entity's name; 0 means no entity
+FILLS = {"soft": 0, "line": 0, "word": -2, "owner": -1, "entity": 0}  # the values of padding
 
 
 class KnowledgeRow(NamedTuple):
-    """A row of ids, and what is known of each."""
+    """The token ids of a row, and the knowledge about each token."""
 
     ids: np.ndarray
     segments: np.ndarray
     facts: np.ndarray  # of type TREE or ENTITY
     labels: np.ndarray
-    left_out: int = 0  # branches
+    left_out: int = 0  # the number of branches without room
 
 
 def joined(rows: Sequence[KnowledgeRow]) -> KnowledgeRow:
-    """The rows of a sample, one behind the other."""
+    """Concatenates the rows of a sample."""
     ids, segments, facts, labels = (
         np.concatenate(tables) for tables in zip(*(row[:4] for row in rows), strict=True)
     )
@@ -58,7 +58,7 @@ def sizes_of(rows: Sequence[KnowledgeRow]) -> np.ndarray:
 
 
 class KnowledgeInputs:
-    """What an objective knows beyond its examples."""
+    """The knowledge that an objective uses in addition to its examples."""
 
     def __init__(self, objective: Any, options: KnowledgeOptions) -> None:
         o = self.options = options
@@ -91,7 +91,7 @@ class KnowledgeInputs:
 
     @classmethod
     def of(cls, objective: Any) -> KnowledgeInputs | None:
-        """None where an objective has nothing but its examples."""
+        """Builds the knowledge of an objective, or returns None if its options name none."""
         options = getattr(objective.options, "knowledge", None)
         if not options:
             return None
@@ -103,16 +103,15 @@ class KnowledgeInputs:
         if wanted and wanted != digest:
             error = FormatError if self.options.file else InputError
             raise error(
-                f"{file} is not the graph that this model has learned with; restore it, or begin "
-                "a new run"
+                f"{file} is not the graph that this model was trained with; restore it, or start a "
+                "new run"
             )
 
     # -- rows
 
     def inform(self, objective: Any, rows: Rows, segments: Rows) -> tuple[Rows, Rows]:
-        """The rows of an objective with what is known of them; with branches they are longer, and
-        so are their segments, their labels and, where a sample is several rows, its lengths.
-        """
+        """Adds knowledge to the rows of an objective. Branches make a row longer, and also its
+        segments, its labels and, if a sample has several rows, its lengths."""
         labels: Ragged | None = getattr(objective, "labels", None)
         several: bool = getattr(objective, "several", False)
         samples: list[KnowledgeRow] = []
@@ -132,7 +131,7 @@ class KnowledgeInputs:
         return [row.ids for row in samples], [row.segments for row in samples]
 
     def varied(self, sample: dict[str, np.ndarray], objective: Any) -> dict[str, np.ndarray] | None:
-        """A variant of a sample with what is known of it; None where it would be too long."""
+        """Adds knowledge to a variant of a sample. Returns None if it would be too long."""
         ids, sides, labels = sample["tokens"], sample["segments"], sample.get("labels")
         sizes = sample.get("lengths", [len(ids)])
         grown = self.parts(ids, sides, labels, sizes, objective.length)
@@ -152,7 +151,7 @@ class KnowledgeInputs:
         sizes: Sequence[int] | np.ndarray,
         length: int,
     ) -> list[KnowledgeRow]:
-        """The rows that a sample consists of, each for itself."""
+        """Returns the rows of a sample, each with its own knowledge."""
         ends = np.cumsum(sizes)[:-1]
         own = np.full(len(ids), IGNORED) if labels is None else labels
         split = (np.split(table, ends) for table in (ids, segments, own))
@@ -170,12 +169,12 @@ class KnowledgeInputs:
         tags, facts = np.array(flat.tags, bool), np.empty(len(flat.tokens), TREE)
         for name in TREE.names or ():
             facts[name] = getattr(flat, name)
-        trunk = np.cumsum(~tags) - 1  # the token of the row that each one is, or comes behind
+        trunk = np.cumsum(~tags) - 1  # the row's token at each position, or the last one before it
         tokens, own = np.array(flat.tokens, ids.dtype), np.where(tags, IGNORED, labels[trunk])
         return KnowledgeRow(tokens, segments[trunk], facts, own, flat.left_out)
 
     def count(self, rows: Sequence[KnowledgeRow]) -> None:
-        """Takes note of what was found, for people."""
+        """Counts the rows with knowledge and their branches, for the notes."""
         name = "line" if self.tree else "entity"
         self.held += len(rows)
         self.grown += sum(bool(row.facts[name].any()) for row in rows)
@@ -189,9 +188,8 @@ class KnowledgeInputs:
     # -- batches
 
     def collate(self, samples: Sequence[Any], tokens: np.ndarray) -> dict[str, Any]:
-        """What belongs into a batch; nothing where nothing is known of its rows, so that the plain
-        model reads it.
-        """
+        """Returns the knowledge of a batch. It is empty if no row has any; then the plain model
+        runs."""
         rows = [sample["facts"] for sample in samples if "facts" in sample]
         if not rows:
             return {}
@@ -219,7 +217,8 @@ class KnowledgeInputs:
         return filled
 
     def edges(self, entity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Entities as each row counts them, and what relates them: [B, R, M, M]."""
+        """Returns the entities, numbered within each row, and the relations between them: [B, R, M,
+        M]."""
         local, tables = np.zeros_like(entity), []
         for i, row in enumerate(entity):
             numbers = [number for number in np.unique(row).tolist() if number]
@@ -236,7 +235,7 @@ class KnowledgeInputs:
     # -- the model
 
     def given(self, batch: dict[str, Any]) -> dict[str, Knowledge]:
-        """What a model is told beside the tokens of a batch."""
+        """Returns the keyword arguments that give the knowledge of a batch to the model."""
         if "facts" not in batch:
             return {}
         facts, attention_mask = batch["facts"], batch["attention_mask"]
@@ -254,7 +253,7 @@ class KnowledgeInputs:
         return {"known": Knowledge(guide=RuleGuide(tokens, self.rules))}
 
     def fitted(self, model: Any) -> Any:
-        """The model with the scores that can be guided, if that is how it is to know."""
+        """Returns the model. In the mode "bias" its attention scores can be guided."""
         if self.tree:
             return model
         options = dict(self.options.guidance) | {"rules": self.options.rules}
@@ -265,9 +264,9 @@ class KnowledgeInputs:
         for name in self.options.guidance:
             if wanted[name] != present[name]:
                 raise ConfigError(
-                    f"objective.knowledge.guidance.{name} is {wanted[name]!r}, and this model is "
-                    f"guided already, with {present[name]!r}; leave it out, or begin with the "
-                    "model that it was made from"
+                    f"objective.knowledge.guidance.{name} is {wanted[name]!r}, but this model is "
+                    f"already guided with {present[name]!r}; leave the option out, or start from "
+                    "the model before its guidance"
                 )
         return model
 
@@ -275,14 +274,14 @@ class KnowledgeInputs:
         present = model.extensions.get("guidance", {}).get("rules")
         if not self.tree and present != self.options.rules:
             raise ConfigError(
-                f"this model is guided by the rules {present}, and objective.knowledge.rules are "
-                f"{self.options.rules}; they must be the same"
+                f"this model is guided by the rules {present}, but objective.knowledge.rules is "
+                f"{self.options.rules}; give the same rules"
             )
 
     # -- what is said and kept
 
     def notes(self, split: str, learning: bool) -> Iterator[str]:
-        if learning:  # once, not for what validates as well
+        if learning:  # not a second time for the validation set
             yield from self.source.notes()
         if not self.grown and len(self.graph):
             yield f"no entity of the graph occurs in the {split} data"
@@ -298,13 +297,13 @@ class KnowledgeInputs:
         return asdict(self.options) | {"digest": self.graph.digest}
 
     def keep(self, out: Path) -> dict[str, Any]:
-        """Writes the graph beside a model; gives what its task.json says of it."""
+        """Writes the graph beside a model and returns the entry about it in task.json."""
         self.graph.write(out / FILE)
         return self.settled() | {"file": FILE}
 
 
 def check_use(family: str, task: str) -> None:
-    """Refuses models that cannot be told what is known, and tasks that have no rows for it."""
+    """Refuses models that cannot use knowledge, and tasks whose rows cannot hold it."""
     able = [name for name, card in FAMILIES.items() if "known" in card.model.accepts]
     if family not in able:
         raise ConfigError(

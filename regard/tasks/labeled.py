@@ -1,6 +1,5 @@
-"""What tasks with labeled examples share: rows of different lengths, each framed as its model
-wants it, and answers that are made with the same code that learns them.
-"""
+"""The code that objectives with labeled examples share. Rows of different lengths are laid out as
+their model expects them, and predictions are made with the same code that training uses."""
 
 from __future__ import annotations
 
@@ -31,48 +30,50 @@ from regard.tasks.knowledge import KnowledgeInputs
 from regard.tasks.task_tokens import grown
 
 TASK = "task.json"
-ROWS = ("tokens", "segments", "facts")  # what a sample has for each of its tokens
+ROWS = ("tokens", "segments", "facts")  # the entries of a sample with one value per token
 
 
 def task_facts(directory: Path) -> dict[str, Any]:
-    """task.json of a model directory; empty where there is none."""
+    """Reads task.json of a model directory. Returns an empty table if there is none."""
     return read_json(directory / TASK, error=FormatError, advice="restore it") or {}
 
 
 def text_writers() -> list[str]:
-    """The families that learn every task as text."""
+    """Returns the families that learn every task as text."""
     return [name for name, card in FAMILIES.items() if card.writes_tasks]
 
 
 class Variants(Protocol):
-    """What an example may be read as, in an epoch; None: as it is."""
+    """Gives the variant of an example for an epoch, or None to use the example as it is."""
 
     def of(self, example: Any, epoch: int, index: int) -> Any: ...
 
 
 class LabeledObjective(Objective, Hooks):
-    """A subclass gives `encode` (the rows), `loss`, and `predict` with `merge` (the answers)."""
+    """An objective for labeled examples. A subclass implements `encode` (the rows), `loss`, and
+    `predict` with `merge` (the predictions)."""
 
     corpus: TaskCorpus  # type: ignore[assignment]
-    variants: Variants | None = None  # of the examples, in what learns
-    varies: ClassVar[bool] = False  # can it read variants?
+    variants: Variants | None = None  # of the training examples
+    varies: ClassVar[bool] = False  # can it use variants?
     stretches = False
-    first_is_global: ClassVar[bool] = True  # does the first row of a Longformer see everything?
+    first_is_global: ClassVar[bool] = True  # does a Longformer's first token attend globally?
 
     @classmethod
     def suits(cls, card: Family) -> bool:
-        """Can the models of a family learn it so? They need a layout of texts for a head."""
+        """Returns whether models of a family can learn this. They need an input format."""
         return card.input_format is not None
 
     @classmethod
     def learners(cls) -> list[str]:
-        """Encoders first: the papers of the others learned something else."""
+        """Returns the families that can learn this, encoders first: causal models did something
+        else in their papers."""
         able = [card for card in FAMILIES.values() if cls.suits(card)]
         return [card.name for card in sorted(able, key=lambda card: card.model.causal)]
 
     @property
     def causal(self) -> bool:
-        """Does its model read from left to right?"""
+        """Whether the model reads from left to right."""
         return self.card.model.causal
 
     @property
@@ -85,7 +86,7 @@ class LabeledObjective(Objective, Hooks):
             writers = text_writers()
             others = f" ({' and '.join(writers)} learn it as text)" if task.writable else ""
             raise ConfigError(
-                f"{family or 'this model'} cannot learn {task.name} so; these can: "
+                f"{family or 'this model'} cannot learn {task.name} with a head; these can: "
                 f"{', '.join(self.learners())}{others}"
             )
         self.card = FAMILIES[family]
@@ -94,21 +95,20 @@ class LabeledObjective(Objective, Hooks):
         self.prepare_rows()
 
     def prepare_rows(self) -> None:
-        self.cut = 0  # rows that were too long
+        self.cut = 0  # the number of rows that were too long
         rows, segments = self.encode()
-        self.knowledge = KnowledgeInputs.of(self)  # None: nothing but the examples
+        self.knowledge = KnowledgeInputs.of(self)  # None: only the examples are used
         if self.knowledge is not None:
             rows, segments = self.knowledge.inform(self, rows, segments)
         self.rows, self.segments = Ragged(rows), Ragged(segments, np.int8)
 
     def encode(self) -> tuple[Rows, Rows]:
-        """The ids and the segments of every row; what else is known of a row is kept by its
-        number.
-        """
+        """Returns the ids and the segments of every row. Other facts about a row are stored by its
+        index."""
         raise NotImplementedError
 
     def texts(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts at once, without marks."""
+        """Returns the ids of many texts at once, without special tokens."""
         fast = self.corpus.tokenizer.ready
         return [e.ids for e in fast.encode_batch_fast(list(texts), add_special_tokens=False)]
 
@@ -117,7 +117,7 @@ class LabeledObjective(Objective, Hooks):
         return "; ".join(self.notes())
 
     def notes(self) -> list[str]:
-        """What a user should know of the data, before a run."""
+        """Returns what a user should know about the data before a run."""
         lines = list(self.corpus.notes)
         lines += self.cut_notes(self.cuts(), f" of the {self.corpus.split} data")
         if self.knowledge is not None:
@@ -135,16 +135,17 @@ class LabeledObjective(Objective, Hooks):
 
     @cached_property
     def max_len(self) -> int:
-        """A sample may be several rows."""
+        """The number of tokens of the longest sample. A sample may be several rows."""
         return int(self.rows.sizes.max())
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest row that a model reads."""
+        """The number of tokens of the longest row that a model reads."""
         return self.max_len
 
     def order(self, epoch: int) -> np.ndarray | None:
-        """In validation the same one always, and the first samples are like the others."""
+        """Returns the order of the samples in an epoch. In validation it is always the same one, in
+        which the first samples are like the others."""
         epoch = epoch if self.learning else 0
         cached = self.order_of
         if cached[0] != epoch:
@@ -159,7 +160,7 @@ class LabeledObjective(Objective, Hooks):
         return self.plain(index) if varied is None else varied
 
     def plain(self, index: int) -> Sample:
-        """A row as it was encoded."""
+        """Returns a row as it was encoded."""
         return {
             "tokens": self.rows[index],
             "segments": self.segments[index],
@@ -168,15 +169,17 @@ class LabeledObjective(Objective, Hooks):
         }
 
     def variant(self, epoch: int, index: int) -> Sample | None:
-        """A row as a variant of its example, which is encoded now; None: as it is.
+        """Returns the row of a variant of an example, encoded now, or None to use the example as it
+        is.
 
-        Rows are ordered by the lengths of the examples. A variant is about as long, and one that
-        is longer than the longest example is not read: what was found to fit still does.
+        Rows are ordered by the lengths of the examples. A variant is about as long as its example;
+        one that is longer than the longest example is not used, so a batch that fits in memory
+        still does.
         """
         raise NotImplementedError
 
     def extra(self, index: int) -> Sample:
-        """What a sample holds besides its row, such as its label."""
+        """Returns what a sample holds in addition to its row, such as its label."""
         return {}
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
@@ -202,7 +205,8 @@ class LabeledObjective(Objective, Hooks):
         return 0
 
     def better(self, new: float, old: float) -> bool:
-        """The first figure of every task is higher where the model is better."""
+        """Returns whether `new` is better. The first figure of every task is higher for a better
+        model."""
         return new > old
 
     @property
@@ -212,10 +216,10 @@ class LabeledObjective(Objective, Hooks):
     # -- the model
 
     def hidden(self, model: Any, batch: Batch) -> Tensor:
-        """Hidden states [B, T, width]."""
+        """Returns hidden states [B, T, width]."""
         tokens, attention_mask, extra = batch["tokens"], batch["attention_mask"], {}
         if self.causal:
-            ahead: Tensor = model(tokens)  # padding stands behind: no row before can see it
+            ahead: Tensor = model(tokens)  # padding is on the right, so no token attends to it
             return ahead
         if self.frame.segments:
             extra["segments"] = batch["segments"]
@@ -227,7 +231,7 @@ class LabeledObjective(Objective, Hooks):
         return y
 
     def global_rows(self, batch: Batch) -> Tensor:
-        """Which rows of a Longformer see everything: [CLS], the first, or none."""
+        """Returns a Longformer's tokens with global attention: the first ([CLS]), or none."""
         tokens: Tensor = batch["tokens"]
         if self.first_is_global:
             return tokens.new_zeros(tokens.size(0), 1)
@@ -242,12 +246,16 @@ class LabeledObjective(Objective, Hooks):
     def check(self, model: Any) -> None:
         family = inner(model).family.name
         if family != self.options.family:
-            raise ConfigError(f"the model is a {family}; this was made for {self.options.family}")
+            raise ConfigError(
+                f"the model is a {family}, but this objective is for {self.options.family}; give a "
+                f"{self.options.family}"
+            )
         check_room(model, self.longest)
         config, last = inner(model).config, int(self.segments.flat.max(initial=0))
         if last >= getattr(config, "segments", last + 1) and self.frame.segments:
             raise ConfigError(
-                f"two texts take {last + 1} segments, and this model has learned {config.segments}"
+                f"two texts need {last + 1} segments, and this model learned {config.segments}; "
+                "give one text, or a model with more segments"
             )
         if self.knowledge is not None:
             self.knowledge.check(inner(model))
@@ -255,9 +263,8 @@ class LabeledObjective(Objective, Hooks):
     # -- answers
 
     def cut_notes(self, counts: Counter[str], data: str = "") -> list[str]:
-        """What became of texts that are too long, of all that `cuts` counted; `data` says which
-        texts they are.
-        """
+        """Reports the texts that were too long, from the counts of `cuts`; `data` says which texts
+        they are."""
         if not counts["cut"]:
             return []
         return [
@@ -266,15 +273,15 @@ class LabeledObjective(Objective, Hooks):
         ]
 
     def cuts(self) -> Counter[str]:
-        """How many examples were cut, or read in windows."""
+        """Counts the examples that were cut, or read in windows."""
         return Counter(examples=len(self.corpus), cut=self.cut)
 
     def predict(self, model: Any, batch: Batch) -> list[Any]:
-        """What the model says of each row, as plain values."""
+        """Returns the output of the model for each row of a batch, as plain values."""
         raise NotImplementedError
 
     def merge(self, outputs: list[Any]) -> list[Prediction]:
-        """One answer for each example, of what was said of each row (in their order)."""
+        """Returns one prediction for each example, from the outputs of all rows in order."""
         raise NotImplementedError
 
     # -- what is kept
@@ -292,14 +299,13 @@ class LabeledObjective(Objective, Hooks):
         }
 
     def opened(self, model: Any, directory: Path | None) -> Any:
-        """A loaded model with what `keep` wrote beside it. An XLNet that learned half of its text
-        backwards reads all of it forwards.
-        """
+        """Returns a loaded model with what `save_extras` wrote beside it. An XLNet that learned
+        half of its text backwards reads all of it forwards."""
         model.read_forwards()
         return model
 
     def save_extras(self, model: Any, out: Path) -> None:
-        """task.json: all that is needed to ask the model again."""
+        """Writes task.json, which holds all that is needed to use the model for its task."""
         known = {} if self.knowledge is None else {"knowledge": self.knowledge.keep(out)}
         facts = {
             "task": self.corpus.task,

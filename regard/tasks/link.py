@@ -1,9 +1,10 @@
-"""Entity linking: which entity a mention in a text means.
+"""The task `link` (entity linking): the model decides which entity a mention in a text means.
 
-A row for each candidate, a score for each row, softmax over the candidates, of which there may be
-any number (as the cross-encoder of Wu et al. 2020, 3.3). A candidate is a name with a description.
-It comes with the record, or from a knowledge graph (objective.graph): then all entities whose name
-holds the words of the mention are candidates, described by what the graph says of them.
+Each candidate is one row with one score, and a softmax runs over the candidates, of which there may
+be any number (as the cross-encoder of Wu et al. 2020, 3.3). A candidate is a name with a
+description. It comes with the record, or from a knowledge graph (objective.graph): then all
+entities whose name holds the words of the mention are candidates, described by their triples in the
+graph.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from regard.metrics.base import TaskMetric, Weighted, mean
 from regard.tasks.base import Prediction, Task
 from regard.tasks.choose import Choose, ChooseOptions
 
-GRAPH = "entities.tsv"  # beside a model that has learned with a graph
-AMONG = 5  # recall is also measured among so many of the best
+GRAPH = "entities.tsv"  # is saved beside a model that was trained with a graph
+AMONG = 5  # recall is also measured among the best 5 candidates
 
 
 class EntityCandidate(NamedTuple):
@@ -40,12 +41,13 @@ class EntityCandidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mention(Example):
-    """Some words of a text, and the entities that they may mean; none: a graph knows them."""
+    """Some words of a text, and the entities that they may mean. Without candidates, a graph gives
+    them."""
 
     text: str
     mention: str
     candidates: tuple[EntityCandidate, ...] = ()
-    label: str | None = None  # the name of the right one
+    label: str | None = None  # the name of the right candidate
     place: FileLine = NOWHERE
     id: str = ""
 
@@ -77,7 +79,7 @@ class Mention(Example):
 
 
 def asked(example: Mention) -> str:
-    """The mention stands before its text, as a question would."""
+    """Returns the mention followed by its text, as a question stands before its passage."""
     return f"{example.mention} : {example.text}"
 
 
@@ -90,7 +92,8 @@ def opened(path: str, changed: int) -> Graph:
 
 
 def candidates_in(graph: Graph, mention: str, most: int) -> tuple[EntityCandidate, ...]:
-    """Entities whose name holds all words of the mention, those with the fewest others first."""
+    """Returns the entities whose name holds all words of the mention. Names with the fewest other
+    words come first."""
     words = {word.casefold() for word in split(mention)}
     able = []
     for name in graph.entities:
@@ -106,8 +109,8 @@ def described(graph: Graph, name: str) -> str:
 
 @dataclass(frozen=True)
 class LinkOptions(ChooseOptions):
-    graph: str = ""  # a file of triples, for mentions that come without candidates
-    most: int = 16  # candidates of one mention that a graph gives
+    graph: str = ""  # a file of triples, for mentions without candidates
+    most: int = 16  # the maximum number of candidates that a graph gives to one mention
 
 
 class Link(Choose):
@@ -116,7 +119,8 @@ class Link(Choose):
     varies = False
 
     def answers(self) -> np.ndarray:
-        """The place of the right candidate; -1 where it is not known, or not among them."""
+        """Returns the index of the right candidate, or -1 if it is not known or not among the
+        candidates."""
         if self.options.most < 2:
             raise ConfigError(f"objective.most is {self.options.most}; it must be at least 2")
         examples: Any = self.corpus.examples
@@ -146,13 +150,13 @@ class Link(Choose):
 
     @cached_property
     def graph(self) -> Graph | None:
-        """The one that was kept beside the model, or the one that is named."""
+        """The graph that was saved beside the model, or the one that the options name."""
         own = Path(self.corpus.path, GRAPH)
         file = own if own.is_file() and not self.learning else Path(self.options.graph)
         if not self.options.graph:
             return None
         if not file.is_file():
-            raise InputError(f"objective.graph is {file}, which is no file")
+            raise InputError(f"objective.graph is {file}, which is not a file; give its path")
         return opened(str(file), file.stat().st_mtime_ns)
 
     def groups(self) -> Iterator[list[FormattedInput]]:
@@ -180,7 +184,8 @@ class Link(Choose):
 
 
 class Linking(TaskMetric):
-    """`predicted` is a name, or all names, the best first."""
+    """The accuracy and the recall of linking. `predicted` is one name, or all names with the best
+    first."""
 
     shares = ("accuracy",)
 
@@ -259,7 +264,7 @@ class LinkTask(Task):
     def values(
         self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]
     ) -> tuple[list[Any], int]:
-        """All candidates, the best first."""
+        """Returns all candidates of each example, the best first."""
         rows: list[Any] = []
         for one in predictions:
             scores = one.scores or {one.value: 1.0}
@@ -295,7 +300,8 @@ def place_of(start: Any) -> int:
 
 
 def read_candidates(value: Any) -> tuple[EntityCandidate, ...]:
-    """Names, objects with a name and a description, or descriptions by their names."""
+    """Reads candidates from a list of names, a list of objects with a name and a description, or a
+    table of descriptions by name."""
     if value is None or value == "":
         return ()
     if isinstance(value, dict):

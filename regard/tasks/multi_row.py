@@ -1,6 +1,7 @@
-"""What is judged by its marks: a text, two texts in both orders, a question with its choices.
+"""The objectives that score whole examples: one text, two texts in both orders, or a question with
+its choices.
 
-A sample may be several rows; with GPT the language model learns on beside the task.
+A sample may be several rows. With GPT a language modeling loss is added to the loss of the task.
 """
 
 from __future__ import annotations
@@ -24,24 +25,23 @@ from regard.models.family import Family
 from regard.objectives.base import Batch, Loss, Sample
 from regard.tasks.labeled import ROWS, LabeledObjective
 
-LANGUAGE = "language"  # the name of the second loss
+LANGUAGE = "language"  # the name of the language modeling loss
 
 
 @dataclass(frozen=True)
 class MultiRowOptions:
-    family: str = ""  # settled: how a text is framed
-    auxiliary: float | None = None  # what the language model's loss counts; None: as in the paper
-    marks: bool = True  # False: a GPT reads the text alone, and its last token speaks for it
-    knowledge: dict[str, Any] = field(default_factory=dict)  # of regard.tasks.knowledge
+    family: str = ""  # the family whose input format is used; it is set by the run
+    auxiliary: float | None = None  # the weight of the language modeling loss; None: the paper's
+    marks: bool = True  # False: a GPT reads no special tokens; the head reads its last token
+    knowledge: dict[str, Any] = field(default_factory=dict)  # see regard.tasks.knowledge
 
 
 class MultiRow(LabeledObjective):
-    """A subclass gives `groups_of` (the rows of each example), `judged` (the scores of each) and
-    `nats` (what they lose).
-    """
+    """An objective that scores whole examples. A subclass implements `groups_of` (the rows of each
+    example), `judged` (the scores of each example) and `nats` (their loss)."""
 
     several = True  # False: every sample is one row
-    counted_by: ClassVar[str] = "known"  # the entry of a batch that says how much an example counts
+    counted_by: ClassVar[str] = "known"  # the entry of a batch with the weights of the examples
     varies = True
 
     def prepare_rows(self) -> None:
@@ -58,8 +58,8 @@ class MultiRow(LabeledObjective):
         if weight and paper is None:
             able = [name for name in self.learners() if FAMILIES[name].auxiliary_loss is not None]
             raise ConfigError(
-                f"objective.auxiliary is {weight:g}, but with a head {self.card.name} is no "
-                f"language model; {', '.join(able)} can learn so"
+                f"objective.auxiliary is {weight:g}, but {self.card.name} has no language modeling "
+                f"loss beside a head; leave it out, or use {', '.join(able)}"
             )
         return float(weight)
 
@@ -69,7 +69,7 @@ class MultiRow(LabeledObjective):
         if not self.options.marks:
             check_bare(self.card)
             self.frame = bare(self.frame)
-        self.lengths: list[np.ndarray] = []  # of the rows of each sample that has several
+        self.lengths: list[np.ndarray] = []  # the lengths of the rows of each sample
         rows, segments = [], []
         for group in self.groups():
             self.cut += any(row.cut for row in group)
@@ -84,11 +84,11 @@ class MultiRow(LabeledObjective):
         return self.groups_of(self.corpus.examples)
 
     def groups_of(self, examples: Any) -> Iterator[list[FormattedInput]]:
-        """The rows of each example."""
+        """Yields the rows of each example."""
         raise NotImplementedError
 
     def check_known(self, known: np.ndarray) -> None:
-        """Refuses data to learn from or to validate with that has no label at all."""
+        """Refuses training or validation data that has no label at all."""
         if self.corpus.split in ("train", "valid") and not known.any():
             raise InputError(f"none of the examples of the {self.corpus.split} data has a label")
 
@@ -116,9 +116,8 @@ class MultiRow(LabeledObjective):
         return sample | self.extra(index)
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
-        """Tokens are those of all rows [R, T]; `rows` [B, K] says which ones a sample has, where
-        `held` [B, K].
-        """
+        """Returns a batch in which tokens are those of all rows [R, T]. `rows` [B, K] holds the row
+        indices of each sample, and `held` [B, K] says which of them exist."""
         if not self.several:
             return super().collate(samples)
         batch = super().collate([row for sample in samples for row in divided(sample)])
@@ -137,11 +136,11 @@ class MultiRow(LabeledObjective):
         return self.judged(model, self.hidden(model, batch), batch)
 
     def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
-        """The scores of each example: a row for each, a column for each class or choice."""
+        """Returns the scores [B, C]; each column is a class or a choice."""
         raise NotImplementedError
 
     def nats(self, scores: Tensor, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor, Any]]]:
-        """What each example loses, [B], and what is only reported."""
+        """Returns the loss of each example, [B], and sums that are only reported."""
         raise NotImplementedError
 
     def counts(self, batch: Batch) -> dict[str, float]:
@@ -167,7 +166,8 @@ class MultiRow(LabeledObjective):
     # -- the model
 
     def hf_config(self) -> dict[str, Any]:
-        """Others find a GPT's last token by what padding is."""
+        """Returns entries for config.json. transformers finds the last token of a GPT by
+        `pad_token_id`."""
         special = self.corpus.special
         pad = special.end if special.pad is None else special.pad
         return super().hf_config() | ({"pad_token_id": pad} if self.causal else {})
@@ -186,15 +186,14 @@ class MultiRow(LabeledObjective):
         return {LANGUAGE: float(batch["tokens"].size(0))} if self.reads_on else {}
 
     def language_sums(self, model: Any, hidden: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Of each row the mean surprisal of its tokens but the first, as in openai's
-        finetune-transformer-lm; summed over the rows.
-        """
+        """Returns the mean surprisal of the tokens of each row except the first token, summed over
+        the rows, as in openai's finetune-transformer-lm."""
         if not self.reads_on:
             return {}
         words, scored = batch["tokens"][:, 1:], batch["attention_mask"][:, 1:]
         shares = scored.to(wide_dtype(hidden.dtype)) / scored.sum(1, keepdim=True).clamp_min(1)
         rows = hidden[:, :-1]
-        if torch.compiler.is_compiling():  # which wants to know all shapes beforehand
+        if torch.compiler.is_compiling():  # torch.compile needs fixed shapes
             parts = rows.flatten(0, 1), words.flatten(), shares.flatten()
         else:
             parts = rows[scored], words[scored], shares[scored]
@@ -205,7 +204,7 @@ class MultiRow(LabeledObjective):
 
 
 def joined(rows: Sequence[FormattedInput]) -> Sample:
-    """The rows of a sample, one behind the other."""
+    """Concatenates the rows of a sample."""
     return {
         "tokens": np.fromiter(chain.from_iterable(row.ids for row in rows), np.int32),
         "segments": np.fromiter(chain.from_iterable(row.segments for row in rows), np.int8),
@@ -214,14 +213,17 @@ def joined(rows: Sequence[FormattedInput]) -> Sample:
 
 
 def check_bare(card: Family) -> None:
-    """Refuses a model that has read its marks since its pre-training."""
+    """Refuses to leave out special tokens that the model has read since its pretraining."""
     if not card.task_tokens:
         able = [name for name, other in FAMILIES.items() if other.task_tokens]
-        raise ConfigError(f"{card.name} cannot do without marks; only {', '.join(able)} can")
+        raise ConfigError(
+            f"objective.marks is false, but {card.name} needs its special tokens; only "
+            f"{', '.join(able)} can do without them"
+        )
 
 
 def divided(sample: Sample) -> list[Sample]:
-    """The rows of a sample."""
+    """Splits a sample into its rows."""
     ends = np.cumsum(sample["lengths"])[:-1]
     names = [name for name in ROWS if name in sample]
     parts = (np.split(sample[name], ends) for name in names)

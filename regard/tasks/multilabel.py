@@ -1,6 +1,6 @@
-"""Multi-label classification: any number of classes for a text, or for two.
+"""The task `multilabel`: any number of classes for one text, or for two.
 
-Each class has a logit of its own and is learned by binary cross-entropy; a class is given where its
+Each class has its own logit and is learned with binary cross-entropy; a class is predicted if its
 probability reaches a threshold. (transformers calls it multi_label_classification.)
 """
 
@@ -29,12 +29,12 @@ from regard.tasks.classify import PAIR, TEXT, TextRows, TextTask
 from regard.tasks.multi_row import MultiRowOptions
 
 SEPARATORS = re.compile(r"\s*[,;|]\s*")
-NOTHING = "none"  # what a model writes where no class applies
+NOTHING = "none"  # the text that a model writes if no class applies
 
 
 @dataclass(frozen=True, slots=True)
 class MultiLabelExample(LabeledExample):
-    """A text or two with any number of classes; None: they are not known."""
+    """One text or two with any number of classes. The label is None if they are not known."""
 
     label: tuple[str, ...] | None = None  # type: ignore[assignment]
 
@@ -59,7 +59,7 @@ class MultiLabelExample(LabeledExample):
 
 @dataclass(frozen=True)
 class MultilabelOptions(MultiRowOptions):
-    threshold: float = 0.5  # the probability from which on a class is given
+    threshold: float = 0.5  # a class is predicted if its probability is at least this
 
 
 class Multilabel(TextRows):
@@ -85,7 +85,7 @@ class Multilabel(TextRows):
         return {"gold": self.gold[index], "known": np.array(self.known[index])}
 
     def nats(self, scores: Tensor, batch: Batch) -> tuple[Tensor, dict[str, tuple[Tensor, Any]]]:
-        """Of each example the mean over classes of the nats of yes or no."""
+        """Returns the binary cross-entropy of each example, as a mean over the classes."""
         gold, known = batch["gold"], batch["known"]
         cross = torch.nn.functional.binary_cross_entropy_with_logits
         each = cross(scores, gold.to(scores.dtype), reduction="none").mean(1)
@@ -111,7 +111,8 @@ class Multilabel(TextRows):
         return shares
 
     def merge(self, outputs: list[Any]) -> list[Prediction]:
-        """The probability of an answer is that of all its classes and of no other."""
+        """Returns the predictions. The probability of an answer is that of all its classes and no
+        other."""
         labels, least = self.corpus.labels, self.options.threshold
         predictions = []
         for row in outputs:
@@ -130,9 +131,8 @@ class Multilabel(TextRows):
 
 
 class LabelSets(TaskMetric):
-    """F1 over all pairs of an example and a class (micro), over classes (macro), and the share of
-    examples with exactly the right classes.
-    """
+    """The metric: F1 over all pairs of an example and a class (micro), F1 as a mean over classes
+    (macro), and the share of examples with exactly the right classes."""
 
     libraries = ("sklearn.metrics",)
 
@@ -151,7 +151,7 @@ class LabelSets(TaskMetric):
     @cached_property
     def figures(self) -> Figures:
         metrics = needed("sklearn.metrics", "labels are measured", "tasks")
-        if not self.names:  # nobody says anything, and nobody should
+        if not self.names:  # no class is gold, and none is predicted
             return {"micro_f1": 0.0, "macro_f1": 0.0, "subset_accuracy": 1.0}
         pair = self.true, self.claimed
         figures = {
@@ -177,7 +177,7 @@ class LabelSets(TaskMetric):
 
     @cached_property
     def each(self) -> list[float]:
-        """F1 of the classes of each example; 1 where there is none and none was given."""
+        """Returns the F1 of each example. It is 1 if there is no class and none was predicted."""
         hits, both = (self.true & self.claimed).sum(1), (self.true + self.claimed).sum(1)
         return [float(x) for x in ratio(2.0 * hits, both.astype(np.float64), 1.0)]
 
@@ -213,10 +213,11 @@ class MultilabelTask(TextTask):
     names_labels = True
     asked_as = ("classify",)
     prefix = "multilabel "
-    void = "not all labels of the model; others count as wrong"
+    void = "not all labels of the model; the unknown ones count as wrong"
 
     def label(self, record: FieldRecord) -> tuple[str, ...] | None:
-        """A list, or a text with commas, semicolons or bars between them; it may be empty."""
+        """Reads the labels from a list, or from a text with commas, semicolons or bars between
+        them. There may be none."""
         if not record.has("labels"):
             return None
         value = record.get("labels")

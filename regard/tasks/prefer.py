@@ -1,4 +1,4 @@
-"""Preferences: of two replies to a prompt the one that people chose. `regard align` learns it."""
+"""The task `prefer`: which of two replies to a prompt people chose. `regard align` learns it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PreferTask(Task):
         "rejected": "rejected dispreferred worse refused rejected_response",
         "id": f"{ID} prompt_id",
     }
-    needed = ("prompt",)  # replies are written to prompts alone
+    needed = ("prompt",)  # a prompt may come without replies: then a model writes them
     columns: ClassVar[Mapping[int, tuple[str, ...]]] = {
         1: ("prompt",),
         3: ("prompt", "chosen", "rejected"),
@@ -58,7 +58,7 @@ class PreferTask(Task):
         return Preference(prompt, chosen, rejected, roles, record.place, record.id)
 
     def check_example(self, checker: Checker, example: Any) -> None:
-        """The same pair the other way round?"""
+        """Reports a pair that occurs in the file a second time with the replies exchanged."""
         if example.chosen is None:
             return
         other = replace(example, chosen=example.rejected, rejected=example.chosen)
@@ -69,7 +69,7 @@ class PreferTask(Task):
 
 
 def reply(record: FieldRecord, role: str) -> str:
-    """A text, or a list of one turn."""
+    """Reads a reply, which is a text or a list of one turn."""
     if record.fields.names.get(role) not in record.values:
         there = ", ".join(map(repr, record.values))
         raise BadRecord(

@@ -1,7 +1,7 @@
-"""Prompts and replies as ids: what the task `prefer` and the methods that learn from it share.
+"""Prompts and replies as token ids, for the task `prefer` and the methods that learn from it.
 
-A reply follows its prompt at once and is closed by the end token. In a dialogue every turn before
-it is closed so, too, as `regard chat` shows them.
+A reply directly follows its prompt and is closed by the end token. In a dialogue every turn before
+it is closed by the end token, too, as `regard chat` does it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,22 @@ FORMS = ("text", "dialogue")
 
 
 class Prompt(NamedTuple):
-    """A prompt in its turns, before it is known how much room its replies leave. A text is one
-    turn.
-    """
+    """A prompt as a list of turns, before the room that its replies leave is known. A plain text is
+    one turn."""
 
     system: list[list[int]]
     rest: list[list[int]]
 
     def fit(self, room: int) -> tuple[list[int], bool]:
-        """At most `room` ids, the oldest turns forgotten first; was something left out?"""
+        """Returns at most `room` ids (the oldest turns are dropped), and whether any was
+        dropped."""
         ids = newest(self.system, self.rest, room)
         return ids, len(ids) < sum(map(len, (*self.system, *self.rest)))
 
 
 def form_of(form: str | None, model: str) -> str:
-    """How a prompt that is one text is read: as the turn of a dialogue where the model has learned
-    dialogues.
-    """
+    """Returns how a prompt that is one text is read: as the turn of a dialogue if the model has
+    learned dialogues, otherwise as a text."""
     if form:
         choose("objective.form", form, FORMS)
         return form
@@ -48,14 +47,15 @@ def form_of(form: str | None, model: str) -> str:
 
 
 def spoken(example: Preference, form: str) -> bool:
-    """Is the prompt made of turns?"""
+    """Returns whether the prompt is made of turns."""
     return form == "dialogue" or not isinstance(example.prompt, str)
 
 
 def prompts_of(
     examples: Sequence[Preference], tokenizer: Tokenizer, special: Special, form: str
 ) -> list[Prompt]:
-    """All prompts. An empty one is the end of another text, as in a corpus."""
+    """Returns all prompts. An empty prompt becomes one end token, as before a new document of a
+    corpus."""
     parts = [turns_of(example, form) for example in examples]
     flat = iter(ids_of(tokenizer, [turn for both in parts for turns in both for turn in turns]))
     prompts = []
@@ -67,7 +67,7 @@ def prompts_of(
 
 
 def turns_of(example: Preference, form: str) -> tuple[list[str], list[str]]:
-    """What a system says, and the rest."""
+    """Returns the system turns, and the other turns."""
     if isinstance(example.prompt, str):
         return [], [example.prompt] if example.prompt or form == "text" else []
     roles = None if example.roles is None else (*example.roles, "")
@@ -79,7 +79,7 @@ def replies_of(texts: Sequence[str], tokenizer: Tokenizer, special: Special) -> 
 
 
 class ReplyPair(NamedTuple):
-    """A prompt with both replies."""
+    """A prompt with both of its replies."""
 
     prompt: list[int]
     chosen: list[int]
@@ -88,15 +88,15 @@ class ReplyPair(NamedTuple):
 
 
 def pairs_of(corpus: TaskCorpus, length: int, form: str) -> Iterator[ReplyPair | None]:
-    """Every pair, at most `length` tokens a row: a prompt loses its beginning, the same for both
-    replies. None where a reply leaves no room for a prompt: half a reply is no reply.
-    """
+    """Yields every pair, with at most `length` tokens per row. A long prompt loses its beginning,
+    the same part for both replies. Yields None if a reply leaves no room for a prompt: replies are
+    not cut."""
     examples: Any = corpus.examples
     for example in examples:
         if example.chosen is None or example.rejected is None:
             raise InputError(
-                f"{str(example.place) or 'an example'}: a prompt without replies; to learn from "
-                "preferences every record needs a chosen and a rejected one"
+                f"{str(example.place) or 'an example'}: the prompt has no replies; to learn from "
+                "preferences every record needs a chosen and a rejected reply"
             )
     prompts = prompts_of(examples, corpus.tokenizer, corpus.special, form)
     texts = [text for e in examples for text in (e.chosen, e.rejected)]
@@ -112,7 +112,7 @@ def pairs_of(corpus: TaskCorpus, length: int, form: str) -> Iterator[ReplyPair |
 
 
 def refuse_none(corpus: TaskCorpus, left: int, length: int) -> InputError:
-    """No pair is left to learn from, or to validate with."""
+    """Returns the error for a split in which no pair is left."""
     if left:
         return InputError(
             f"all {left:,} pairs of the {corpus.split} data have a reply of {length} tokens or "
@@ -125,17 +125,17 @@ def refuse_none(corpus: TaskCorpus, left: int, length: int) -> InputError:
 
 
 def notes_of(corpus: TaskCorpus, cut: int, left: int, length: int) -> str:
-    """What a user should know of what did not fit."""
+    """Describes the examples that did not fit, for the user."""
     notes, of = list(corpus.notes), f"of {len(corpus):,} examples of the {corpus.split} data"
     if cut:
-        notes.append(f"{cut:,} {of} do not fit {length} tokens: their prompts lost the beginning")
+        notes.append(f"{cut:,} {of} do not fit {length} tokens: their prompts were cut at the left")
     if left:
         notes.append(f"{left:,} {of} were left out: a reply has {length} tokens or more")
     return "; ".join(notes)
 
 
 def check_family(objective: Any, families: Sequence[str], what: str) -> None:
-    """Refuses a model that does not go on with a text."""
+    """Refuses a model of a family that is not among `families`; `what` says what it cannot do."""
     if objective.options.family not in families:
         raise ConfigError(
             f"{objective.options.family or 'this model'} cannot {what}; these can: "

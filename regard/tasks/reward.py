@@ -1,8 +1,8 @@
-"""A reward model: one score a reply, learned from which of two people chose (Stiennon et al. 2020;
-Ouyang et al. 2022, 3.5).
+"""A reward model: it gives one score to a reply and is learned from which of two replies people
+chose (Stiennon et al. 2020; Ouyang et al. 2022, 3.5).
 
-The loss is that of Bradley and Terry, -log σ(r_chosen - r_rejected): only differences mean
-anything. The score is read from the last token, which closes the reply.
+The loss is that of Bradley and Terry, -log σ(r_chosen - r_rejected): only differences of scores
+have a meaning. The score is read from the last token, which closes the reply.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from regard.tasks.replies import (
 @dataclass(frozen=True)
 class RewardOptions(MultiRowOptions):
     auxiliary: float | None = 0.0
-    marks: bool = False  # a reply is read as it is written
-    form: str | None = None  # text, dialogue: how a text is read; None: as the model learned
+    marks: bool = False  # replies are read without special tokens around them
+    form: str | None = None  # text or dialogue: how a text is read; None: as the model was trained
 
 
 class Reward(MultiRow):
-    """A sample is two rows, the chosen one first. Asked for the score of one reply, it is one."""
+    """The objective of a reward model. A sample is two rows with the chosen reply first. In
+    prediction a sample may also be one reply."""
 
     Options: ClassVar[type] = RewardOptions
     name = "reward"
@@ -51,9 +52,11 @@ class Reward(MultiRow):
         return super().suits(card) and card.model.causal
 
     def prepare(self) -> None:
-        check_family(self, self.learners(), "score replies: it has no such head or reads both ways")
+        check_family(
+            self, self.learners(), "score replies: it has no head for it, or is not causal"
+        )
         if self.options.marks:
-            raise ConfigError("objective.marks is true; a reward model reads replies without marks")
+            raise ConfigError("objective.marks is true; a reward model needs objective.marks=false")
         form = form_of(self.options.form, self.corpus.path)
         self.options = replace(self.options, form=form)
         self.left = 0
@@ -82,7 +85,7 @@ class Reward(MultiRow):
             yield [FormattedInput(ids, [0] * len(ids), pair.cut) for ids in rows]
 
     def asked(self) -> Iterator[list[FormattedInput]]:
-        """Every reply that there is: none can be left out here, so a long one loses its end."""
+        """Yields the rows of every reply. None may be left out here: a long one loses its end."""
         tokenizer, special = self.corpus.tokenizer, self.corpus.special
         examples: Any = self.corpus.examples
         prompts = prompts_of(examples, tokenizer, special, self.options.form)
@@ -106,7 +109,7 @@ class Reward(MultiRow):
         return counts | self.language_counts(batch)
 
     def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
-        """[B, 2]; -∞ where there is one reply alone."""
+        """Returns scores [B, 2], with -∞ if there is only one reply."""
         scores = wide(model.read("choose", hidden, batch["attention_mask"]))[:, 0]
         return scores[batch["rows"]].masked_fill(~batch["held"], -torch.inf)
 
@@ -136,7 +139,8 @@ class Reward(MultiRow):
         return [row[:count] for row, count in zip(scores, counts, strict=True)]
 
     def merge(self, rows: list[Any]) -> list[Prediction]:
-        """Of two replies the better one (0: the first) and how surely; of one its score."""
+        """Returns the index and the probability of the better of two replies; for one reply, its
+        score."""
         answers = []
         for row in rows:
             if len(row) == 1:
@@ -149,5 +153,5 @@ class Reward(MultiRow):
 
 
 def right(margin: Tensor) -> Tensor:
-    """1 where the chosen one is ahead, ½ where neither is."""
+    """Returns 1 if the chosen reply has the higher score, and ½ if both scores are equal."""
     return (margin > 0).float() + (margin == 0).float() / 2

@@ -1,4 +1,4 @@
-"""Similarity of two texts: a score, or a class where the labels are classes."""
+"""The task `similar`: the similarity of two texts, as a score or (if labels say so) as a class."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from regard.tasks.text_forms import compact
 if TYPE_CHECKING:
     from regard.tasks.check import Checker
 
-STEPS = 5  # of a score, between two whole numbers
+STEPS = 5  # the number of steps of a score between two whole numbers
 
 
 class Similar(LabeledText):
@@ -62,7 +62,8 @@ class Similar(LabeledText):
     def values(
         self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]
     ) -> tuple[list[Any], int]:
-        """A text where a score was asked for is -1, as T5's authors count it."""
+        """Replaces an answer that is not a number by -1, as T5's authors count it, if scores are
+        predicted."""
         if labels:
             return super().values(labels, predictions, gold)
         void = [not math.isfinite(one.value) for one in predictions]
@@ -75,14 +76,14 @@ class Similar(LabeledText):
     # -- as text
 
     def target(self, example: Example) -> str:
-        """A score is rounded to the nearest 0.2, as T5's STS-B."""
+        """Returns the label as text. A score is rounded to the nearest 0.2, as in T5's STS-B."""
         label = getattr(example, "label", None)
         if not isinstance(label, float):
             return super().target(example)
         return f"{round(label * STEPS) / STEPS + 0.0:.1f}"
 
     def value(self, example: Example, word: str | None, text: str, labels: Sequence[str]) -> Any:
-        """NaN for what is no number, where a score was asked for."""
+        """Returns the score that a text spells, or NaN if it is not a number."""
         if labels:
             return super().value(example, word, text, labels)
         try:
@@ -108,13 +109,13 @@ def as_score(value: Any) -> float:
     if not math.isfinite(number) or isinstance(value, bool):
         raise BadRecord(
             "not-a-number",
-            f"the score is {value!r}, not a number; if the labels are classes, say --classes",
+            f"the score is {value!r}, not a number; if the labels are classes, give --classes",
         )
     return number
 
 
 def is_fraction(label: str) -> bool:
-    """A number that is not whole."""
+    """Returns whether a label is a number that is not whole."""
     try:
         number = float(label)
     except ValueError:

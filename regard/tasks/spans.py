@@ -1,10 +1,10 @@
-"""From scores of positions to answers.
+"""Searches scores of positions for answer spans.
 
 BERT (4.2): a span scores start_i + end_j, the best one with i <= j is the prediction, and it must
 beat the null span at cls by tau. XLNet: a beam over starts, and over ends given each start, with
-joint probabilities, and a logit of its own that says whether there is an answer. Here the spans
-that cannot be answers are left out before the best are chosen, and BERT's are searched through
-exactly; the authors' scripts choose the best positions first, and may be left with none.
+joint probabilities, and a separate logit that says whether there is an answer. Here spans that
+cannot be answers are left out before the best are chosen, and BERT's search is exact; the authors'
+scripts choose the best positions first, and may be left with none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEVER = -math.inf
 
 
 class Spans(NamedTuple):
-    """[W, N], best first; where a window has fewer spans the score is -inf."""
+    """Spans [W, N], best first. If a window has fewer spans, the score of the others is -inf."""
 
     scores: Tensor
     starts: Tensor
@@ -37,15 +37,16 @@ class Spans(NamedTuple):
 @dataclass(frozen=True)
 class SpanCandidate:
     text: str
-    begin: int  # characters of the passage
+    begin: int  # characters of the passage, as is `end`
     end: int
     score: float
-    probability: float  # among the candidates (and the null answer, if it competes with them)
+    probability: float  # among the candidates (and the null answer, if it competes)
 
 
 @dataclass(frozen=True)
 class SpanAnswer:
-    """Candidates are best first. A question is left unanswered if `null` is above tau."""
+    """The answer to a question. Candidates are best first. The question is left unanswered if
+    `null` is above tau."""
 
     candidates: tuple[SpanCandidate, ...]
     null: float | None  # None: every question has an answer
@@ -68,7 +69,7 @@ def best_spans(
     longest: int = 30,
     count: int = 20,
 ) -> Spans:
-    """The spans of at most `longest` tokens with the highest start + end, in each window."""
+    """Returns each window's spans of at most `longest` tokens with the highest start + end."""
     starts = wide(starts).masked_fill(~(fullest & passage), NEVER)
     ends = wide(ends).masked_fill(~passage, NEVER)
     length = starts.shape[1]
@@ -81,7 +82,7 @@ def best_spans(
 
 
 def null_scores(starts: Tensor, ends: Tensor, cls: Tensor) -> Tensor:
-    """[W]: what the span at cls scores."""
+    """Returns the score of the span at cls, [W]."""
     place = cls[:, None]
     return (wide(starts).gather(1, place) + wide(ends).gather(1, place)).squeeze(1)
 
@@ -93,15 +94,15 @@ def beam_starts(
     *,
     count: int = 5,
 ) -> tuple[Tensor, Tensor]:
-    """The likeliest starts: log-probabilities [W, K] and positions [W, K]."""
+    """Returns the likeliest starts: log-probabilities [W, K] and positions [W, K]."""
     known = wide(starts).masked_fill(~eligible, NEVER).log_softmax(1)
     best = known.masked_fill(~fullest, NEVER).topk(min(count, starts.shape[1]))
     return best.values, best.indices
 
 
 def beam_spans(
-    known: Tensor,  # [W, K]: of beam_starts
-    places: Tensor,  # [W, K]
+    known: Tensor,  # [W, K]: the log-probabilities of beam_starts
+    places: Tensor,  # [W, K]: the positions of beam_starts
     ends: Tensor,  # [W, K, L]: logits of the end, given each of these starts
     passage: Tensor,
     eligible: Tensor,
@@ -109,7 +110,8 @@ def beam_spans(
     longest: int = 64,
     count: int = 5,
 ) -> Spans:
-    """The likeliest ends of each start; a span scores log p(start) + log p(end | start)."""
+    """Returns spans with the likeliest ends of each start. A span scores log p(start) + log p(end |
+    start)."""
     length = ends.shape[2]
     chances = wide(ends).masked_fill(~eligible[:, None], NEVER).log_softmax(2)
     ahead = torch.arange(length, device=ends.device) - places[:, :, None]
@@ -129,15 +131,15 @@ def beam_spans(
 def reply(
     read: QuestionWindows,
     rows: Sequence[Sequence[tuple[float, int, int]]],  # of each window: score, start, end
-    null: float | None,  # the least of the windows' scores of the null answer
+    null: float | None,  # the lowest score of the null answer among the windows
     *,
     versus: bool,
     count: int,
 ) -> SpanAnswer:
-    """The windows of a question merged. The same text counts once, with its best score.
+    """Merges the windows of a question. The same text counts once, with its best score.
 
     BERT's null answer competes with the best span (`versus`): null = s_null - s_best. XLNet's logit
-    stands alone.
+    does not compete with the spans.
     """
     scored = [
         (score, window.token(start), window.token(end))
@@ -176,17 +178,17 @@ def tune(
     scores: Sequence[float],  # of its best answer, in [0, 1]: exact match or F1
     answerable: Sequence[bool],
 ) -> tuple[float, float]:
-    """The tau with the highest mean score, and that score (`find_best_thresh`, SQuAD 2.0).
+    """Returns the tau with the highest mean score, and that score (`find_best_thresh`, SQuAD 2.0).
 
-    Answering an answerable question earns its score, answering another loses the point of having
-    refused. Unlike the official script, questions of equal null are answered together, since no
-    tau can part them, and to refuse all is a tau below all nulls, not 0: differences of logits may
-    be negative.
+    Answering an answerable question earns its score; answering an unanswerable one loses the point
+    that refusing earns. Unlike in the official script, questions of equal null are answered
+    together, since no tau can separate them, and refusing all questions is a tau below all nulls,
+    not 0: differences of logits may be negative.
     """
     if not len(nulls) == len(scores) == len(answerable):
         raise InputError(
-            f"{len(nulls)} nulls, {len(scores)} scores and {len(answerable)} marks of answerable "
-            "questions were given; there must be one each of every question"
+            f"there are {len(nulls)} nulls, {len(scores)} scores and {len(answerable)} entries of "
+            "answerable; give one of each for every question"
         )
     if len(nulls) == 0:
         return 0.0, 0.0
@@ -195,7 +197,7 @@ def tune(
     known = np.asarray(answerable, bool)[order]
     gains = np.where(known, np.asarray(scores, float)[order], -1.0)
     totals = np.concatenate([[0.0], gains.cumsum()]) + (~known).sum()
-    last = np.append(np.diff(null) > 0, True)  # of its equals
+    last = np.append(np.diff(null) > 0, True)  # is it the last of the questions of equal null?
     totals[1:][~last] = -np.inf
     best = int(totals.argmax())
     tau = null[0] - 1.0 if best == 0 else null[best - 1]
@@ -203,7 +205,8 @@ def tune(
 
 
 def prediction(reply: SpanAnswer, tau: float, versus: bool) -> Prediction:
-    """Probabilities are those among the candidates and, where there may be none, no answer."""
+    """Returns the prediction. Probabilities are those among the candidates and, if the question may
+    be unanswerable, "no answer"."""
     none, share = None, 1.0
     if reply.null is not None and versus:
         none = 1.0 - sum(one.probability for one in reply.candidates)

@@ -1,4 +1,4 @@
-"""Summaries: a short text that says what a long one does."""
+"""The task `summarize`: the model writes a short version of a long text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Summarize(TextToTextTask):
     answer_tokens = 100
 
     def template(self, examples: Sequence[Any]) -> str:
-        """GPT-2's (Radford et al. 2019, 3.6)."""
+        """Returns GPT-2's template (Radford et al. 2019, 3.6)."""
         return "{source}\nTL;DR: {target}"
 
 

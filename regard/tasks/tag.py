@@ -1,7 +1,7 @@
-"""A tag for every word: entities in a sentence, such as names, or what each word is, such as verbs.
+"""The task `tag`: a tag for every word. Tags mark entities, such as names, or parts of speech.
 
-This file holds what needs no model: how tags are read, checked, measured and shown. What learns
-them is in `tag_objective.py`.
+This file holds what needs no model: how tags are read, checked, measured and shown. The objective
+that trains the head is in `tag_objective.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SEQEVAL = {"bio": "IOB2", "bioes": "IOBES", "bilou": "IOBES"}  # bilou is measured as bioes
 LETTERS = {"L": "E", "U": "S"}
 ENTITY = re.compile("[BIESLU]-.")
-# Characters of scripts without spaces; else words, and the punctuation around them.
+# Matches single characters of scripts without spaces, otherwise words, and punctuation.
 WORD = re.compile(
     "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
     r"|[@#]?\w+(?:[-'’.,&/@:_]\w+)*|[^\w\s]"
@@ -46,7 +46,7 @@ WORD = re.compile(
 
 
 class Entity(NamedTuple):
-    """Words first … last of a sentence, counted from 0."""
+    """An entity: the words `first` to `last` of a sentence, counted from 0."""
 
     kind: str
     text: str
@@ -55,9 +55,8 @@ class Entity(NamedTuple):
 
 
 class TaggedSentence(NamedTuple):
-    """A sentence with a tag for each word. `score` is the mean probability of the tags; tags that
-    are no entities', such as parts of speech, give none.
-    """
+    """A sentence with a tag for each word. `score` is the mean probability of the tags. Tags that
+    do not mark entities, such as parts of speech, give no entities."""
 
     words: list[str]
     tags: list[str]
@@ -91,7 +90,7 @@ class TagTask(Task):
     def parse(self, record: FieldRecord) -> Example:
         words = as_words(record.get("words"), "words")
         if not words:
-            raise BadRecord("empty-text", "a sentence without words")
+            raise BadRecord("empty-text", "the sentence has no words")
         for number, word in enumerate(words, 1):
             if not word.strip():
                 raise BadRecord("empty-text", f"word {number} of {len(words)} is empty")
@@ -110,26 +109,25 @@ class TagTask(Task):
         return tags
 
     def labels_in(self, examples: Sequence[Example]) -> list[str]:
-        """All tags of the scheme over the kinds of entities that occur, or, where no tag is one of
-        an entity, those that occur.
-        """
+        """Returns all tags of the scheme for the entity types that occur. If no tag marks an
+        entity, returns the tags that occur."""
         rows = [e.tags for e in examples if isinstance(e, TaggedExample) and e.tags is not None]
         tags = {tag for row in rows for tag in row}
         if any(map(ENTITY.match, tags)):
             self.check_labels(examples, [], "")
         if of_entities(tags):
             scheme = detect(rows)
-            scheme = "bio" if scheme == "iob1" else scheme  # learned as bio: one way to write it
+            scheme = "bio" if scheme == "iob1" else scheme  # iob1 is learned as bio
             return labels_of({split(tag)[1] for tag in tags if tag != OUTSIDE}, scheme)
         if len(tags) < 2:
             raise InputError(
-                f"every tag of the training data is {tags.pop()!r}; to learn a difference takes at "
-                "least 2"
+                f"every tag of the training data is {tags.pop()!r}; a tagger needs at least 2 "
+                "different tags"
             )
         return sorted(tags)
 
     def check_labels(self, examples: Sequence[Example], known: Sequence[str], path: str) -> None:
-        """Where the known tags are those of entities all must be."""
+        """Refuses tags that do not mark entities if the known tags mark entities."""
         if not of_entities(known):
             return
         for example in examples:
@@ -151,7 +149,8 @@ class TagTask(Task):
         checker.check_known(example)
 
     def check_whole(self, checker: Checker, whole: FileLine) -> None:
-        """BIO and its kin; other tags, such as parts of speech, may follow one another freely."""
+        """Checks the sequences of BIO and similar schemes. Other tags, such as parts of speech, may
+        follow one another freely."""
         if not any(ENTITY.match(tag) for tag in checker.labels):
             return
         try:
@@ -191,7 +190,7 @@ class TagTask(Task):
         return repair(tags, scheme_of(labels)) if of_entities(labels) else tags
 
     def readable(self, values: Sequence[Any], labels: Sequence[str]) -> list[Any]:
-        """As seqeval reads tags: it has no L and no U unless it is strict."""
+        """Returns the tags as seqeval reads them: it knows L and U only in its strict mode."""
 
         def spoken(tag: str) -> str:
             letter, hyphen, rest = tag.partition("-")
@@ -207,7 +206,7 @@ class TagTask(Task):
         return [repair(tags, scheme_of(ours)) for tags in values]
 
     def unseen(self, examples: Sequence[Example], known: Sequence[str]) -> dict[str, int]:
-        """Kinds of entities, or tags."""
+        """Counts the entity types, or the tags, that the model never learned."""
         entity = of_entities(known)
         kinds = {split(tag)[1] for tag in known} if entity and OUTSIDE in known else set()
         counts: Counter[str] = Counter()

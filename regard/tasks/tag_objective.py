@@ -1,12 +1,12 @@
-"""What learns a tag for every word.
+"""The objective of `tag`: it learns a tag for every word.
 
-The first sub-token of a word is where it is read (Devlin et al. 2018, 5.3), each word for itself
-or, with a CRF, all words of a sentence together (Lafferty et al. 2001). A long sentence is read in
-windows, each word in one of them.
+The tag is read from the first sub-token of a word (Devlin et al. 2018, 5.3). Each word is tagged
+independently or, with a CRF, all words of a sentence together (Lafferty et al. 2001). A long
+sentence is read in windows, each word in one of them.
 
-It stands beside `tag.py`, and not in it, because each of the two can be read without the other:
-reading, checking, measuring and showing tags need no model, and both in one file would be far
-longer than any other file.
+This file is separate from `tag.py` because each can be read without the other: reading, checking,
+measuring and showing tags need no model, and one file with both would be far longer than any other
+file.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from regard.tasks.base import Prediction
 from regard.tasks.crf import CRF, allowed
 from regard.tasks.labeled import LabeledObjective
 
-UNKNOWN = -1  # the label of a word whose tag is not given
+UNKNOWN = -1  # the label of a word without a gold tag
 CHAIN = "crf.safetensors"
-GAIN = 100.0  # how much faster the chain learns than the model
+GAIN = 100.0  # how many times faster the CRF learns than the model
 
 
 @dataclass(frozen=True)
 class TagOptions:
-    family: str = ""  # settled: how a sentence is framed
-    crf: bool = False  # tags of a sentence depend on each other
-    weights: str = "equal"  # "balanced": rare tags count more, all of them alike in sum
-    knowledge: dict[str, Any] = field(default_factory=dict)  # of regard.tasks.knowledge
+    family: str = ""  # the family whose input format is used; it is set by the run
+    crf: bool = False  # predict all tags of a sentence together
+    weights: str = "equal"  # "balanced": each tag has the same total weight in the loss
+    knowledge: dict[str, Any] = field(default_factory=dict)  # see regard.tasks.knowledge
 
 
 class Tag(LabeledObjective):
@@ -63,7 +63,7 @@ class Tag(LabeledObjective):
     name = "tag"
     varies = True
     comparable = True
-    first_is_global = False  # as in transformers' class: no row speaks for the others
+    first_is_global = False  # as in transformers: every token has its own tag
 
     def prepare(self) -> None:
         labels = self.corpus.labels
@@ -75,9 +75,9 @@ class Tag(LabeledObjective):
             )
         if self.learning and not any(label != OUTSIDE for label in labels):
             raise InputError("the training data has no entity: every tag is O")
-        self.schemed = of_entities(labels)  # else words are counted, and any tag may follow any
-        self.codes = {label: i for i, label in enumerate(labels)}  # grows by what only gold has
-        self.unseen = self.long = 0  # words of unseen kinds, sentences in several windows
+        self.schemed = of_entities(labels)  # if not, words are counted, and any tag follows any
+        self.codes = {label: i for i, label in enumerate(labels)}  # gold tags may add more
+        self.unseen = self.long = 0  # words of unseen types, sentences in several windows
         super().prepare()
         self.shares = self.label_shares()
         self.entities = Entities.of(list(self.codes)) if self.schemed else None
@@ -104,7 +104,7 @@ class Tag(LabeledObjective):
 
     @property
     def blank(self) -> int:
-        """What stands for a word of which the tokenizer makes nothing."""
+        """The id that stands for a word which the tokenizer turns into no token."""
         special = self.corpus.special
         return special.end if special.unknown is None else special.unknown
 
@@ -114,13 +114,13 @@ class Tag(LabeledObjective):
         gold: Sequence[Sequence[int]],
         around: SurroundingMarks,
     ) -> list[list[TagWindow]]:
-        """The windows of each sentence."""
+        """Returns the windows of each sentence."""
         return align_all(
             words, gold, self.corpus.tokenizer, self.length, around=around.ids, blank=self.blank
         )
 
     def variant(self, epoch: int, index: int) -> Sample | None:
-        """Of a sentence that is read in one window."""
+        """Returns a variant of a sentence, if the sentence is read in one window."""
         assert self.variants is not None
         place = int(self.homes[index])
         if self.windows[place] > 1:
@@ -145,18 +145,18 @@ class Tag(LabeledObjective):
 
     @cached_property
     def homes(self) -> np.ndarray:
-        """The sentence that each row is of."""
+        """The index of the sentence of each row."""
         return np.repeat(np.arange(len(self.windows)), self.windows)
 
     def around(self) -> SurroundingMarks:
-        """None for what reads from left to right: a mark could not tell a word what follows."""
+        """The special tokens around a sentence. A causal model has none: no token could tell a word
+        what follows."""
         layout = (("a", 0),) if self.causal else self.frame.single
         return surrounding(layout, self.corpus.special)
 
     def gold(self, words: tuple[str, ...], tags: tuple[str, ...] | None) -> list[int]:
-        """Labels of repaired tags; a kind that training never saw gets one of its own, which no
-        answer of the model can be.
-        """
+        """Returns the labels of the repaired tags. An entity type that is not in the training data
+        gets a new label, which the model cannot predict."""
         if tags is None:
             return [UNKNOWN] * len(words)
         count = len(self.corpus.labels)
@@ -185,7 +185,8 @@ class Tag(LabeledObjective):
         return {"labels": self.labels[index], "edges": self.edges[index]}
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
-        """`shares` [B, T] says what each word counts, where that is not alike."""
+        """Adds the labels and, if words have different loss weights, `shares` [B, T] with these
+        weights."""
         labels = self.table(samples, "labels", IGNORED)[0]
         rest = [{k: v for k, v in sample.items() if k != "labels"} for sample in samples]
         batch = super().collate(rest) | {"labels": torch.from_numpy(labels)}
@@ -196,7 +197,8 @@ class Tag(LabeledObjective):
         return batch | {"shares": shares}
 
     def label_shares(self) -> np.ndarray | None:
-        """What a word of each label counts, in sum as many as there are; None: all alike."""
+        """Returns the loss weight of each label, or None if all are equal. The mean weight of a
+        word is 1."""
         if self.options.weights == "equal" or not self.learning:
             return None
         labels, count = self.labels.flat, len(self.corpus.labels)
@@ -221,7 +223,7 @@ class Tag(LabeledObjective):
         return CRF(len(labels), rules, strict=True, gain=gain)
 
     def known(self, batch: Batch) -> Tensor:
-        """[B, T]: where a word is read whose tag is one of the labels."""
+        """Returns where a word is read whose tag is one of the labels, [B, T]."""
         labels: Tensor = batch["labels"]
         return (labels >= 0) & (labels < len(self.corpus.labels))
 
@@ -230,7 +232,7 @@ class Tag(LabeledObjective):
         return {self.name: float(counted.sum())}
 
     def scores(self, model: Any, batch: Batch) -> Tensor:
-        """[B, T, labels], in at least 32 bits."""
+        """Returns logits [B, T, labels], in at least 32 bits."""
         return wide(model.read("tag", self.hidden(model, batch), batch["attention_mask"]))
 
     def loss(self, model: Any, batch: Batch, state: Any = None) -> Loss:
@@ -246,7 +248,7 @@ class Tag(LabeledObjective):
         return Loss({self.name: nats}, self.counted(batch), seen)
 
     def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
-        """With a CRF, what it says of each word alone."""
+        """Returns the logits of the head. With a CRF they are the scores of each word alone."""
         shares, labeled = batch.get("shares", self.known(batch)), batch["labels"] != IGNORED
         return [HeadAnswers(self.name, scores["tag"], shares, asked=labeled)]
 
@@ -256,9 +258,9 @@ class Tag(LabeledObjective):
     # -- validation
 
     def found(self, model: Any, scores: Tensor, batch: Batch) -> dict[str, tuple[Tensor, Any]]:
-        """Entities that are right, among those claimed and among the real ones; else words. Each
-        window is read for itself: an entity that a window's end divides counts as its parts.
-        """
+        """Counts the correct entities among the predicted and the gold ones; without entities, the
+        correct words. Each window is read by itself: an entity across the end of a window counts as
+        its parts."""
         scored, known = batch["labels"] != IGNORED, batch["labels"] >= 0
         labels = self.answers(model, scores, scored, batch)[0]
         table = torch.full_like(batch["labels"], UNKNOWN)
@@ -302,7 +304,8 @@ class Tag(LabeledObjective):
     def answers(
         self, model: Any, scores: Tensor, scored: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """The labels of all words that are read in a batch, row by row, and how likely each is."""
+        """Returns the labels of all words that are read in a batch, row by row, and their
+        probabilities."""
         if not self.options.crf:
             chances, best = scores[scored].softmax(1).max(1)
             return best, chances
@@ -320,14 +323,15 @@ class Tag(LabeledObjective):
         return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def merge(self, outputs: list[Any]) -> list[Prediction]:
-        """The words of a sentence are read in their order, window after window."""
+        """Returns one prediction for each sentence; its words are read in order, window after
+        window."""
         labels, predictions, place = self.corpus.labels, [], 0
         for count in self.windows:
             words = [word for row in outputs[place : place + count] for word in row]
             place += count
             tags = [labels[label] for label, _ in words]
             if self.options.crf and self.schemed and count > 1:
-                tags = repair(tags, scheme_of(labels))  # windows may disagree where they meet
+                tags = repair(tags, scheme_of(labels))  # at a border, windows may disagree
             predictions.append(
                 Prediction(tags, sum(chance for _, chance in words) / max(len(words), 1))
             )

@@ -1,6 +1,5 @@
-"""Tokens that a task needs and a tokenizer lacks, and rows for them in a model: GPT-1 appends its
-start, delimiter and extract after the vocabulary (Radford et al. 2018, 4.1).
-"""
+"""Adds the tokens that a task needs and a tokenizer lacks, and rows for them in a model. GPT-1
+appends its start, delimiter and extract tokens after the vocabulary (Radford et al. 2018, 4.1)."""
 
 from __future__ import annotations
 
@@ -21,10 +20,11 @@ from regard.tasks import task as find
 def marked(
     tokenizer: Tokenizer, family: str, task: str, marks: bool, name: str = "the model"
 ) -> Tokenizer:
-    """With the tokens that a family's model needs for a task; the same one if it has them all.
+    """Returns the tokenizer with the tokens that a family's model needs for a task. It returns the
+    same tokenizer if that has them all.
 
-    `marks` are those around the texts, which a task may do without. A token that ends a text is
-    always needed: published GPT-1 has none.
+    `marks` are the special tokens around the texts, which a task may do without. A token that ends
+    a text is always needed: the published GPT-1 has none.
     """
     roles = FAMILIES[family].task_tokens if family else ()
     if not roles:
@@ -35,9 +35,8 @@ def marked(
 
 
 def extended(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> Tokenizer:
-    """With a token for each of the roles; the same one if it has them all. Its files say so, for
-    us and for transformers.
-    """
+    """Returns the tokenizer with a token for each of the roles. It returns the same tokenizer if
+    that has them all. The tokenizer's files are updated, for this library and for transformers."""
     special, spelling = roles_of(tokenizer, name), spelled(tokenizer.ready)
     words = {role: spelling[role] for role in roles if getattr(special, role, None) is None}
     if not words:
@@ -61,7 +60,8 @@ def extended(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> Tokeniz
 
 
 def roles_of(tokenizer: Tokenizer, name: str) -> Special | None:
-    """None for a tokenizer like that of published GPT-1, without a token that ends a text."""
+    """Returns the special tokens. Returns None for a tokenizer without a token that ends a text,
+    like that of the published GPT-1."""
     try:
         return special_of(tokenizer, name)
     except InputError:
@@ -69,7 +69,7 @@ def roles_of(tokenizer: Tokenizer, name: str) -> Special | None:
 
 
 def spelled(fast: Fast) -> dict[str, str]:
-    """How a tokenizer of this kind would spell the roles."""
+    """Returns how a tokenizer of this kind spells each role."""
     kind = type(fast.model).__name__
     if kind == "BPE":
         return SPELLINGS["bpe" if fast.model.end_of_word_suffix else "bytes-bpe"]
@@ -77,7 +77,7 @@ def spelled(fast: Fast) -> dict[str, str]:
 
 
 def amended(file: bytes, more: dict[str, Any], numbered: dict[str, int]) -> bytes:
-    """A table of a tokenizer's files with new entries."""
+    """Returns a JSON file of a tokenizer with new entries."""
     table = json.loads(file) | more
     if "added_tokens_decoder" in table:
         entry = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False,
@@ -88,7 +88,7 @@ def amended(file: bytes, more: dict[str, Any], numbered: dict[str, int]) -> byte
 
 
 def grown(model: Any, vocab_size: int) -> Any:
-    """The model with rows for so many tokens; new ones are drawn as its first ones were."""
+    """Grows the vocabulary of the model. New embeddings are initialized as the first ones were."""
     if vocab_size > model.config.vocab_size:
         model.grow_vocabulary(vocab_size)
     return model

@@ -1,11 +1,11 @@
-"""How an example is written for a model that goes on with texts.
+"""How an example is written as a prompt, for a model that continues texts.
 
 A template is a text with fields in braces, and its last field is the answer:
 
     Review: {text}\\nSentiment: {label}
 
-A field is a name and nothing else: no attribute, no index, no format, so that nothing can be
-executed. {{ and }} stand for braces. What a field holds is not read as a template.
+A field is a name and nothing else: it has no attribute, index or format, so that nothing can be
+executed. {{ and }} stand for braces. The text of a field is not read as a template.
 
 | task | fields | answer |
 | --- | --- | --- |
@@ -15,7 +15,7 @@ executed. {{ and }} stand for braces. What a field holds is not read as a templa
 | translate, summarize | source | target |
 | converse | history (what was said, a line a turn) | reply |
 
-An ending is a choice with a small initial, as the rest of a sentence.
+An ending is a choice that starts with a small letter, as the rest of a sentence.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 class TemplatePart(NamedTuple):
-    """A field, or a text that stands as it is."""
+    """A field of a template, or a literal text."""
 
     text: str
     field: bool
 
 
 class Template:
-    """A template of one task, checked when it is made."""
+    """A template of one task. It is checked when it is built."""
 
     def __init__(self, text: str, task: Task) -> None:
         self.text, self.task, answers = text, prompted(task), task.answer_fields
@@ -56,11 +56,11 @@ class Template:
         self.answer = self.parts[-1].text
 
     def context(self, values: Mapping[str, str]) -> str:
-        """All that stands before the answer."""
+        """Returns the text before the answer."""
         return "".join(values[text] if field else text for text, field in self.parts[:-1])
 
     def check(self, example: Example, values: Mapping[str, str]) -> None:
-        """Refuses an example that lacks what the template names."""
+        """Refuses an example that lacks a field of the template."""
         for name, field in self.parts[:-1]:
             if field and name not in values:
                 raise InputError(
@@ -70,7 +70,7 @@ class Template:
 
 
 def split(text: str, known: Sequence[str], task: str) -> list[TemplatePart]:
-    """The parts of a template; anything but a known name in braces is refused."""
+    """Splits a template into its parts. Refuses anything but a known name in braces."""
     parts: list[TemplatePart] = []
     end = 0
     for match in PART.finditer(text):
@@ -97,7 +97,7 @@ def split(text: str, known: Sequence[str], task: str) -> list[TemplatePart]:
 
 
 def prompted(task: Task) -> Task:
-    """Refuses a task that no prompt asks."""
+    """Returns the task. Refuses a task that has no prompt."""
     if not task.answer_fields:
         able = [name for name in TASKS if find(name).answer_fields]
         raise UnknownName("task", task.name, able, "(tasks of a prompt)")
@@ -108,7 +108,7 @@ def prompted(task: Task) -> Task:
 
 
 def words_for(task: Task, labels: Sequence[str], chosen: Mapping[str, str]) -> dict[str, str]:
-    """A word for each label: as chosen, else as the task has it."""
+    """Returns a word for each label: the chosen one, or the word of the task."""
     for label, word in chosen.items():
         if label not in labels:
             raise UnknownName("label", label, labels, "(labels of the data)")
@@ -128,7 +128,7 @@ def words_for(task: Task, labels: Sequence[str], chosen: Mapping[str, str]) -> d
 
 
 def listed(words: Sequence[str]) -> str:
-    """A, B, or C."""
+    """Joins words as in "A, B, or C"."""
     if len(words) < 3:
         return " or ".join(words)
     return f"{', '.join(words[:-1])}, or {words[-1]}"

@@ -1,8 +1,7 @@
 """Tasks in words: what a model reads, what it has to write, and what the written text means.
 
-The file of each task says its form (`prefix`; `sides` and `second_first`, or its own `source`;
-`target`), so how T5 reads an entailment
-is changed in `entail.py`. In short:
+The file of each task defines its form (`prefix`; `sides` and `second_first`, or its own `source`;
+`target`). For example, `entail.py` defines how T5 reads an entailment. In short:
 
     task       source                                                  target
     translate  {prefix}SOURCE                                          TARGET
@@ -17,8 +16,8 @@ is changed in `entail.py`. In short:
 
 T5's prefixes of summarize, entail (MNLI), similar (STS-B) and choose (COPA), and the order of the
 fields, are those of its authors' code and of Raffel et al. 2019, appendix D; their example in 2.4
-has the premise first. Three are ours: `classify` where theirs names a data set, `translate: `
-where it names two languages, and that of multilabel. Other models have none.
+has the premise first. Three prefixes are ours: `classify` (theirs names a data set), `translate: `
+(theirs names two languages), and that of multilabel. Other models have no prefix.
 """
 
 from __future__ import annotations
@@ -34,18 +33,19 @@ from regard.tasks.base import Task
 
 
 def compact(text: str) -> str:
-    """Without white space, which some tokenizers put where there was none."""
+    """Removes white space, because some tokenizers insert it."""
     return "".join(text.split())
 
 
 def ids_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Ids without marks; a special token that a text happens to spell is text."""
+    """Returns ids without special tokens. A special token that is spelled in a text is read as
+    text."""
     encodings = tokenizer.literal.encode_batch_fast(list(texts), add_special_tokens=False)
     return [each.ids for each in encodings]
 
 
 class LabelWords:
-    """Closed words as a tokenizer writes them: it may change their case, or not know them."""
+    """The closed words as a tokenizer writes them: it may change their case, or not know them."""
 
     def __init__(self, words: Sequence[str], tokenizer: Tokenizer) -> None:
         self.by_ids: dict[tuple[int, ...], str] = {}
@@ -67,9 +67,8 @@ class LabelWords:
 
 
 def shown(dialogue: DialogueExample, memory: int | None) -> tuple[list[str], list[str]]:
-    """The turns before the last, as decoding/dialogue.py shows them: those of a system, then the
-    newest and `memory` before it (None: all).
-    """
+    """Returns the turns before the last one, as decoding/dialogue.py shows them: the system turns,
+    and then the newest turn with `memory` turns before it (None: all)."""
     before = dialogue.turns[:-1]
     roles = (dialogue.roles or ("",) * len(dialogue.turns))[:-1]
     system = [turn for turn, role in zip(before, roles, strict=True) if role == "system"]
@@ -78,7 +77,7 @@ def shown(dialogue: DialogueExample, memory: int | None) -> tuple[list[str], lis
 
 
 def newest(system: list[list[int]], rest: list[list[int]], room: int) -> list[int]:
-    """The turns that fit, the oldest forgotten first, an exchange at a time."""
+    """Returns the ids of the turns that fit. The oldest exchanges are dropped first."""
     while True:
         ids = [i for turn in (*system, *rest) for i in turn]
         if len(ids) <= room:
@@ -93,24 +92,25 @@ def newest(system: list[list[int]], rest: list[list[int]], room: int) -> list[in
 
 @dataclass(frozen=True)
 class TextFormatter:
-    """Puts examples before one model, in learning and in use alike."""
+    """Turns examples into token ids for one model, in training and in prediction alike."""
 
     task: Task
     prefix: str
     tokenizer: Tokenizer
-    end: int  # closes a source, a target, a turn
-    pair: bool  # the model has an encoder
+    end: int  # the token that closes a source, a target or a turn
+    pair: bool  # does the model have an encoder?
 
     @property
     def memory(self) -> int | None:
-        """Turns before the newest one that are shown: what `regard chat` shows unless told."""
+        """The number of turns before the newest one that are shown. It is the default of `regard
+        chat`."""
         return 0 if self.pair else None
 
     def source(self, example: Example) -> str:
         return self.prefix + self.task.source(example)
 
     def sources(self, examples: Sequence[Example], room: int) -> tuple[list[list[int]], int]:
-        """The ids of each source, at most so many, and how many were cut."""
+        """Returns the ids of each source, at most `room` of them, and how many sources were cut."""
         if self.task.in_turns:
             return self.contexts(examples, [room] * len(examples))
         rows = ids_of(self.tokenizer, [self.source(e) for e in examples])
@@ -120,13 +120,13 @@ class TextFormatter:
     def contexts(
         self, dialogues: Sequence[Any], rooms: Sequence[int]
     ) -> tuple[list[list[int]], int]:
-        """Of a dialogue the turns before the last."""
+        """Returns the ids of the turns before the last one, and how many dialogues were cut."""
         parts = [shown(dialogue, self.memory) for dialogue in dialogues]
         ids = iter(self.closed([turn for system, rest in parts for turn in (*system, *rest)]))
         sources, cut = [], 0
         for (system, rest), room in zip(parts, rooms, strict=True):
             if not rest:
-                raise InputError("nothing was said before the turn that is asked for")
+                raise InputError("nothing was said before the reply; give at least one turn")
             first, then = [next(ids) for _ in system], [next(ids) for _ in rest]
             sources.append(newest(first, then, room))
             cut += len(sources[-1]) < sum(map(len, (*first, *then)))
@@ -141,9 +141,8 @@ class TextFormatter:
     def pairs(
         self, examples: Sequence[Example], length: int
     ) -> Iterator[tuple[list[int], list[int], int]]:
-        """Source, target and the bytes of both. A context is cut here, where its turns are known;
-        other sources are cut by the objective.
-        """
+        """Yields source, target and the number of bytes of both. The context of a dialogue is cut
+        here, where its turns are known; other sources are cut by the objective."""
         if self.task.in_turns:
             talks: list[Any] = self.task.expanded(examples)
             targets = self.targets([talk.turns[-1] for talk in talks])

@@ -1,4 +1,4 @@
-"""Translation: a text in another language; and what summaries share with it."""
+"""The task `translate`: a text in another language. `summarize` shares this code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.tasks.base import Task
 
 
 class TextToTextTask(Task):
-    """A text from a text."""
+    """A task that turns one text into another."""
 
     example = TextPair
     by_language = True
@@ -67,7 +67,7 @@ class Translate(TextToTextTask):
     answer_tokens = 64
 
     def unpacked(self, values: dict[str, Any], chosen: Mapping[str, str]) -> dict[str, Any]:
-        """{"translation": {"en": …, "de": …}}: two languages in the order of the file."""
+        """Reads {"translation": {"en": …, "de": …}}: two languages in the order of the file."""
         inside = values.get("translation")
         if not isinstance(inside, dict):
             return values
@@ -77,7 +77,7 @@ class Translate(TextToTextTask):
         return flat
 
     def template(self, examples: Sequence[Any]) -> str:
-        """GPT-2's (Radford et al. 2019, 3.7)."""
+        """Returns GPT-2's template (Radford et al. 2019, 3.7)."""
         return "{source} = {target}"
 
 
