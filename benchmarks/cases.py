@@ -1,8 +1,8 @@
 """One training step and one forward pass of each model, ours and the peer's, on the same weights
 and tokens.
 
-Every model has 6 layers of width 512, its paper's vocabulary and its paper's dropout, attention's
-included. A case is built from its name in any process, so that memory can be measured in a fresh
+Every model has 6 layers of width 512, its paper's vocabulary, and its paper's dropout, also in the
+attention. A case is built from its name in any process, so that memory can be measured in a fresh
 one.
 """
 
@@ -27,7 +27,7 @@ Run = Callable[[Any], Tensor]  # a model -> the loss of one batch
 
 @dataclass(frozen=True)
 class Case:
-    """A model, a batch, and how each side turns the batch into a loss."""
+    """A model, a batch, and the function of each side that turns the batch into a loss."""
 
     family: str
     changes: dict[str, Any]
@@ -55,7 +55,7 @@ class Case:
 
 
 def text(case: Case, config: Any) -> dict[str, Tensor]:
-    """Random tokens and what follows each of them."""
+    """Returns random tokens, and the next token of each."""
     tokens = torch.randint(
         5, 20000 if config.vocab_size > 20000 else config.vocab_size, (case.batch, case.length + 1)
     )
@@ -63,7 +63,7 @@ def text(case: Case, config: Any) -> dict[str, Tensor]:
 
 
 def masked(case: Case, config: Any) -> dict[str, Tensor]:
-    """A seventh of the tokens hidden, exactly the same number in each text."""
+    """Masks a seventh of the tokens, exactly the same number in each text."""
     tokens = text(case, config)["tokens"]
     count = round(0.15 * case.length)
     places = torch.stack(
@@ -75,7 +75,7 @@ def masked(case: Case, config: Any) -> dict[str, Tensor]:
 
 
 def long(case: Case, config: Any) -> dict[str, Tensor]:
-    """A masked text whose first token is global."""
+    """Returns a masked text whose first token has global attention."""
     batch = masked(case, config)
     marks = torch.zeros_like(batch["tokens"], dtype=torch.bool)
     marks[:, 0] = True
@@ -83,7 +83,7 @@ def long(case: Case, config: Any) -> dict[str, Tensor]:
 
 
 def permuted(case: Case, config: Any) -> dict[str, Tensor]:
-    """XLNet's task: the last sixth of a random order is predicted."""
+    """Returns a batch of XLNet's task: the last sixth of a random order is predicted."""
     tokens = text(case, config)["tokens"]
     count = case.length // 6
     places = torch.stack([torch.randperm(case.length)[:count] for _ in range(case.batch)])
@@ -99,7 +99,7 @@ def permuted(case: Case, config: Any) -> dict[str, Tensor]:
 
 
 def pairs(case: Case, config: Any) -> dict[str, Tensor]:
-    """A source and a target of half the length each."""
+    """Returns a source and a target, each of half the length."""
     half = case.length // 2
     draw = torch.randint(5, config.vocab_size, (2, case.batch, half + 1))
     return {"source": draw[0, :, 1:].contiguous(), "tokens": draw[1, :, :-1].contiguous(),
@@ -122,7 +122,7 @@ def our_causal(m: Any, b: dict[str, Tensor]) -> Tensor:
 
 
 def our_recurrent(m: Any, b: dict[str, Tensor]) -> Tensor:
-    """With a full memory, as the peer always has."""
+    """Returns the loss with a full memory, which the peer always has."""
     return mean(m, m(b["tokens"], state=m.zeros(b["tokens"].size(0))), b["next"])
 
 
@@ -221,7 +221,7 @@ def precision(dtype: torch.dtype) -> Iterator[None]:
 
 
 def peer_model(case: Case, model: Model) -> Any:
-    """The peer with our weights: what we save, it opens."""
+    """Returns the peer with our weights: it opens the directory that we save."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     import transformers
 
@@ -237,7 +237,7 @@ def peer_model(case: Case, model: Model) -> Any:
 def training(
     case: Case, model: Any, run: Callable[[Any, dict[str, Tensor]], Tensor], dtype: torch.dtype
 ) -> Callable[[], None]:
-    """Forward, backward and an optimizer's step."""
+    """Returns a step of forward pass, backward pass and optimizer."""
     batch, optimizer = case.inputs(), torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     model.train()
 
@@ -273,7 +273,7 @@ def build(
     changes: dict[str, Any] | None = None,
     length: int = 0,
 ) -> Callable[[], None]:
-    """A step by the names of its parts, for a fresh process."""
+    """Builds a step from the names of its parts, in a fresh process."""
     case = CASES[name]
     case = replace(case, changes=case.changes | (changes or {}), length=length or case.length)
     model: Any = case.model()

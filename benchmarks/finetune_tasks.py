@@ -1,4 +1,4 @@
-"""What benchmarks/finetune.py learns: files, divisions and hyper-parameters of each task."""
+"""The tasks of benchmarks/finetune.py: their files, splits and hyper-parameters."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from regard.tasks.corpus import divide
 class Task:
     name: str
     title: str
-    task: str  # of `regard finetune`
+    task: str  # the --task of `regard finetune`
     about: str
     measure: str  # the figure that is compared
     also: tuple[str, ...] = ()  # further figures
-    peer: bool = False  # is the Trainer beside it?
-    goal: float = 0.0  # times its speed
+    peer: bool = False  # is it compared with the Trainer?
+    goal: float = 0.0  # the goal: this many times the Trainer's speed
     rate: float = 5e-5
     batch: int = 16
     epochs: int = 3
@@ -36,12 +36,12 @@ class Task:
     epsilon: float = 1e-8
 
     def tried(self, examples: int) -> Task:
-        """The task as it is, or small enough to try a script."""
+        """Returns the task, or a small version of it to try a script."""
         return replace(self, length=min(self.length, 48), epochs=1) if examples else self
 
     @property
     def told(self) -> str:
-        """The hyper-parameters, for people."""
+        """Describes the hyper-parameters, for people."""
         return (
             f"{self.about}; AdamW (ε {self.epsilon:g}, decay {self.decay:g} of the matrices), rate "
             f"{self.rate:g}, {self.warmup:.0%} warm-up, then linear to 0, norm at most 1, "
@@ -50,12 +50,13 @@ class Task:
 
     @property
     def how(self) -> str:
-        """Those that tasks have of their own, in short."""
+        """Describes in short the hyper-parameters that differ between tasks."""
         few = f"rate {self.rate:g}, {self.batch} a step, {self.epochs} epochs"
         return f"{few}, {self.length} tokens at most"
 
     def settings(self, side: str, seed: int, precision: str, same: bool) -> dict[str, Any]:
-        """All that a measured cell depends on. `same`: the Trainer has our allocator's setting."""
+        """Returns all settings that a cell depends on. `same`: the Trainer has our allocator's
+        setting."""
         keeps = same or side == "ours"
         return {
             **{name: getattr(self, name) for name in NUMBERS},
@@ -94,11 +95,11 @@ TASKS = {
 class Files(NamedTuple):
     train: Path
     test: Path
-    runs: Path  # where models go
+    runs: Path  # the directory of the models
 
 
 def files(task: Task, data: Path, out: Path, examples: int) -> Files:
-    """The files of a task, made on the first call; of `examples`, only so many."""
+    """Returns the files of a task, which the first call writes. `examples` limits their number."""
     ending = {"tag": "conll", "answer": "json"}.get(task.task, "jsonl")
     some = f".{examples}" if examples else ""
     train, test = (out / f"{task.name}{some}.{split}.{ending}" for split in ("train", "test"))
@@ -110,7 +111,7 @@ def files(task: Task, data: Path, out: Path, examples: int) -> Files:
 
 
 def thinned(rows: list[Any], count: int) -> list[Any]:
-    """So many of all, from everywhere; 0: all."""
+    """Returns `count` rows, evenly spaced; 0 means all."""
     return [rows[i * len(rows) // count] for i in range(min(count, len(rows)))] if count else rows
 
 
@@ -131,14 +132,15 @@ def wnut17(data: Path) -> tuple[list[Any], list[Any]]:
 
 
 def given(folder: str, name: str, splits: Sequence[str]) -> Callable[[Path], Any]:
-    """Two files that are divided already."""
+    """Reads a task that comes with its own splits."""
     return lambda data: tuple(
         unpacked(data / folder / f"{name}.{split}.jsonl.gz") for split in splits
     )
 
 
 def xquad(data: Path) -> tuple[list[Any], list[Any]]:
-    """All questions of a passage are on one side; a fifth of the passages, by a hash, test."""
+    """Splits by passage, so that all its questions are in one split; a fifth of the passages,
+    chosen by a hash, is the test set."""
     with gzip.open(data / "answer" / "xquad.en.json.gz", "rt", encoding="utf-8") as file:
         articles = json.load(file)["data"]
     passages = [passage for article in articles for passage in article["paragraphs"]]
@@ -148,7 +150,7 @@ def xquad(data: Path) -> tuple[list[Any], list[Any]]:
 
 
 def dialogue(data: Path) -> tuple[list[Any], list[Any]]:
-    """Dialogues that begin alike are on one side."""
+    """Splits dialogues. Dialogues with the same first turn are in one split."""
     place = data / "converse" / "chatterbot.english.jsonl.gz"
     examples: Any = read(place, "converse", skip=["empty-text"])
     starts = sorted({e.turns[0].strip().lower() for e in examples}, key=digest)
@@ -201,7 +203,7 @@ WRITERS: dict[str, Callable[[Any], str]] = {"conll": in_columns, "json": as_squa
 
 
 def gold(task: str, examples: Sequence[Example]) -> list[Any]:
-    """What a metric compares with."""
+    """Returns the gold answers for a metric."""
     if task == "tag":
         return [list(e.tags or ()) for e in examples]  # type: ignore[union-attr]
     if task == "answer":

@@ -3,20 +3,20 @@
     python benchmarks/knowledge.py [--seeds 3] [--only tree,none] [--json]
     python benchmarks/knowledge.py --examples 200        # few and short: to try it
 
-Made-up creatures have a color and fear another, which stands in a graph and nowhere else. "The
-zobi met the kalu. Is the kalu red or blue?" asks for one of them; a third of the wrong colors is
-that of the other creature, a third what this one fears. No creature of the test occurs in the
-training data, so whoever does not read the graph can only guess between the two. A small BERT
-learns it from scratch, in five ways:
+Made-up creatures have a color and fear another color; both facts stand only in a graph. "The zobi
+met the kalu. Is the kalu red or blue?" asks for the color of one of them; a third of the wrong
+colors is that of the other creature, a third the one that this creature fears. No creature of the
+test occurs in the training data, so a model that does not read the graph can only guess between the
+two colors. A small BERT learns it from scratch, in five ways:
 
 * without knowledge;
 * K-BERT: branches with soft positions and the visible matrix;
 * the same branches as plain text, which every token sees;
 * guidance: the text as it is, and a learned bias between entities that the graph relates;
-* guidance with the strength gated by the row that asks.
+* guidance whose strength is gated by the query token.
 
-Each cell is saved when it is done; started again, the script goes on with the next. The section is
-"knowledge" of docs/results.md.
+Each finished cell is saved; if the script is started again, it continues with the next. The section
+is "knowledge" of docs/results.md.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from script import options_of, parser_for, publish, write_cell
 STARTS = "ba da fe go hu ji ka lo mi nu pe ra so ti vu qi xe yo za zo".split()
 ENDS = "bi dok fa gur kalu lim mo nex pol rit sen tu vas wop yin zel".split()
 COLOURS = "red blue green white black brown grey pink".split()
-KINDS = ("any", "of the other", "feared")  # of wrong colors
+KINDS = ("any", "of the other", "feared")  # the kinds of wrong colors
 FRAMES = ["the {a} met the {b}", "a {a} saw the {b} today", "the {b} and the {a} were there"]
 ASKS = ["is the {x} {a} or {b}", "was that {x} {a} or was it {b}"]
 SHAPE = {"width": 64, "layers": 3, "heads": 4, "ffn_size": 256, "context": 64}
-TRAIN, VALID, TEST = 6000, 500, 2000  # examples
+TRAIN, VALID, TEST = 6000, 500, 2000  # the numbers of examples
 STEPS, SAMPLES, RATE = 1000, 32, 1e-3
 REACHED, CHANCE = 0.9, 0.55  # goals: at least with knowledge, at most without
 
@@ -81,7 +81,8 @@ def world(seed: int) -> list[Creature]:
 
 
 def examples(count: int, among: list[Creature], *key: int | str) -> list[dict[str, str]]:
-    """Which of two colors? The wrong one is any, that of the other creature, or what is feared."""
+    """Returns questions between two colors. The wrong one is any color, that of the other creature,
+    or the feared one."""
     from regard.core.seeding import keyed
 
     records = []
@@ -105,7 +106,7 @@ def examples(count: int, among: list[Creature], *key: int | str) -> list[dict[st
 
 
 def tokenizer() -> Any:
-    """Names are cut into two syllables, all of which occur in training."""
+    """Returns a tokenizer that splits names into two syllables, all of which occur in training."""
     from regard.data.special_tokens import completed, special_of
     from regard.data.tokenizer import Tokenizer
     from regard.data.tokenizer_classes import bert_pieces
@@ -122,7 +123,7 @@ def tokenizer() -> Any:
 
 
 def cell(way: str, seed: int, few: int, place: Path) -> dict[str, Any]:
-    """One way with one seed: the score on creatures that were never seen, and on seen ones."""
+    """Measures one way with one seed: the accuracy on unseen creatures, and on seen ones."""
     import regard
     from regard.core.seeding import seed_torch
     from regard.data.knowledge.graph import Graph
@@ -203,7 +204,7 @@ def section(rows: list[dict[str, Any]]) -> str:
         mean = sum(test) / len(test)
         reached = mean <= CHANCE if way == "none" else mean >= REACHED
         if way not in ("none", "tree", "bias"):
-            reached = True  # only shown
+            reached = True  # this way has no goal
         missed += [] if reached else [title]
         columns = [spread([row["kinds"][i] for row in cells]) for i in range(len(KINDS))]
         columns.append(spread([row["seen"] for row in cells]))
@@ -229,7 +230,7 @@ def section(rows: list[dict[str, Any]]) -> str:
 
 
 def told(rows: list[dict[str, Any]]) -> str:
-    """What the figures say of the matrix, whatever they are."""
+    """Says what the figures show about the visible matrix."""
     means = {
         way: sum(scores) / len(scores)
         for way in WAYS

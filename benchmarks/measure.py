@@ -1,4 +1,5 @@
-"""What the benchmarks share: interleaved timing, the machine's peak, memory of a process."""
+"""The code that benchmarks share: interleaved timing, the machine's peak, the memory of a
+process."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def seconds(step: Step) -> float:
 
 
 def interleaved(steps: dict[str, Step], repeats: int, warmup: int = 2) -> dict[str, list[float]]:
-    """Times several steps in turn, so that what disturbs the machine disturbs all of them."""
+    """Times several steps in turn, so that a disturbance of the machine affects all of them."""
     for _ in range(warmup):
         for step in steps.values():
             step()
@@ -41,21 +42,22 @@ def median(values: list[float]) -> float:
 
 
 def gemm_peak(dtype: torch.dtype, size: int = 2048, repeats: int = 8) -> float:
-    """Floating-point operations a second of the best of several large matrix products."""
+    """Returns the floating-point operations per second of the best of several large matrix
+    products."""
     a, b = (torch.randn(size, size).to(dtype) for _ in range(2))
     a @ b
     return 2 * size**3 / min(seconds(lambda: a @ b) for _ in range(repeats))
 
 
 def slope(sizes: list[int], values: list[float]) -> float:
-    """The exponent of growth: the slope of a line through the logarithms."""
+    """Returns the exponent of growth: the slope of a line through the logarithms."""
     x, y = torch.tensor(sizes).double().log(), torch.tensor(values).double().log()
     x, y = x - x.mean(), y - y.mean()
     return float((x * y).sum() / (x * x).sum())
 
 
 class Apart:
-    """A step in a process of its own: called, it takes one step there; the others wait meanwhile.
+    """A step in a separate process: a call takes one step there, while the others wait.
 
     `keep` lets that process keep the memory it frees, as `regard train` does.
     """
@@ -71,7 +73,8 @@ class Apart:
         self.ask("step")
 
     def ask(self, what: str) -> int:
-        """The "operations" of a step, or the "memory" (bytes) by which steps raised the peak."""
+        """Returns the "operations" of a step, or the "memory" (bytes) by which steps raised the
+        peak."""
         self.pipe.send(what)
         try:
             return int(self.pipe.recv())
@@ -103,12 +106,12 @@ def serve(pipe: Any, build: Callable[..., Step], arguments: tuple[Any, ...], kee
 
 
 def in_place(a: Any, x: Any, y: Any, *rest: Any, **more: Any) -> int:
-    """What torch forgets to count: a product added to what is there."""
+    """Counts an operation that torch does not count: a product that is added in place."""
     return 2 * x[0] * x[1] * y[1]
 
 
 def operations(step: Step) -> int:
-    """Floating-point operations of the matrix products of one step."""
+    """Returns the floating-point operations of the matrix products of one step."""
     extra = {torch.ops.aten.addmm_: in_place}
     with FlopCounterMode(display=False, custom_mapping=extra) as counter:
         step()

@@ -1,9 +1,9 @@
-"""The same weights with memories of other lengths: what does a model gain by remembering?
+"""Measures the gain from a memory: the same weights are validated with memories of other lengths.
 
     python benchmarks/memory.py RUN [--data DIR] [--rows 0,64,128,256] [--json]
 
-RUN is a Transformer-XL or an XLNet that `regard train` made with a memory; its validation is
-repeated over the whole valid split, with nothing changed but the number of rows remembered.
+RUN is a Transformer-XL or an XLNet that `regard train` trained with a memory; its validation is
+repeated over the whole valid split, and only the length of the memory changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROWS = (0, 64, 128, 256)
 
 
 def measured(run: Path, rows: int, data: str = "") -> dict[str, Any]:
-    """The figures of a run's validation with so many rows remembered."""
+    """Returns the figures of a run's validation with a memory of `rows` tokens."""
     import torch
 
     from regard.api import load
@@ -35,8 +35,8 @@ def measured(run: Path, rows: int, data: str = "") -> dict[str, Any]:
     model = load(run).model
     if objective is None or not objective.recurrent or not hasattr(model, "limits"):
         raise SystemExit(
-            f"{run} has learned {recipe.objective['name']!r} with {recipe.model}; give a run of "
-            "transformer-xl or xlnet that has a memory, and text to validate with"
+            f"{run} was trained with {recipe.objective['name']!r} and {recipe.model}; give a run "
+            "of transformer-xl or xlnet that has a memory and validation text"
         )
     device = torch.device("cpu")
     with settings(device), configured(model, {"mem_len": rows}):
@@ -46,7 +46,7 @@ def measured(run: Path, rows: int, data: str = "") -> dict[str, Any]:
 
 
 def own(run: Path) -> int:
-    """How many rows a run itself remembers."""
+    """Returns the memory length of a run."""
     facts = json.loads((run / "run.json").read_text(encoding="utf-8"))
     return int(facts["model"]["config"]["mem_len"])
 
@@ -56,8 +56,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", type=Path)
-    parser.add_argument("--data", default="", help="prepared text, unless it is where it was")
-    parser.add_argument("--rows", default=",".join(map(str, ROWS)), help="numbers, with commas")
+    parser.add_argument("--data", default="", help="prepared text, if it is no longer in its place")
+    parser.add_argument("--rows", default=",".join(map(str, ROWS)), help="lengths, with commas")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

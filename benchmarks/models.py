@@ -1,4 +1,4 @@
-"""Every model beside its peer, in one run, as ratios.
+"""Every model compared with its peer, in one run, as ratios.
 
     python benchmarks/models.py                        # all of it, about half an hour
     python benchmarks/models.py gpt2 bert --repeats 3  # some
@@ -6,12 +6,12 @@
     python benchmarks/models.py transformer-xl --peer-python .venv-golden/bin/python
 
 For each model a training step (forward, backward, fused AdamW) and a forward pass, in fp32 and
-bf16, ours and Hugging Face's in turn on the same weights and tokens, each in a process of its own;
+bf16, ours and Hugging Face's in turn on the same weights and tokens, each in a separate process;
 the median of several, peak memory, and the share of the machine's own matrix-product peak as
-measured in this run. Our process keeps the memory it frees, as `regard train` does; the peer comes
-as it is, unless --same-allocator gives it the same. Transformer-XL's peer is transformers 4.35.2 in
-an environment of its own (`make golden` builds it). The banded GPT-3 and the LSTM have no peer;
-they stand beside our dense GPT.
+measured in this run. Our process keeps the memory it frees, as `regard train` does; the peer runs
+as it is, unless --same-allocator gives it the same setting. Transformer-XL's peer is transformers
+4.35.2 in a separate environment (`make golden` builds it). The banded GPT-3 and the LSTM have no
+peer; they are compared with our dense GPT.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def say(*words: Any) -> None:
 def steps_of(
     name: str, kind: str, dtype: torch.dtype, peer_python: str | None, same: bool
 ) -> dict[str, Any]:
-    """Our step and the peer's, on the same weights, each in a process of its own."""
+    """Returns our step and the peer's, on the same weights, each in a separate process."""
     case = CASES[name]
     steps: dict[str, Any] = {"ours": Apart(build, name, "ours", kind, dtype, keep=True)}
     if name.startswith("transformer-xl") and peer_python:
@@ -79,7 +79,7 @@ def compare(
 
 
 def growth(repeats: int) -> dict[str, Any]:
-    """Longformer's time and memory against length and window; a slope of 1 is linear."""
+    """Measures Longformer's time and memory against length and window; a slope of 1 is linear."""
     report: dict[str, Any] = {}
     lengths = [2048, 4096, 8192, 16384, 32768]
     config = {"context": max(lengths), "vocab_size": 1000}

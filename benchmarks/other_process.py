@@ -1,6 +1,4 @@
-"""A peer that lives in another interpreter: it is told to go, takes one step, and says how long it
-took.
-"""
+"""A peer in another interpreter: on request it takes one step, and reports how long it took."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from regard.formats.directory import save
 
 
 class OtherProcess:
-    """Callable like a step; the other process waits while we work, so the two never run at once."""
+    """A callable step. The other process waits while we work, so the two never run at once."""
 
     def __init__(self, python: str, model: Any, kind: str, dtype: torch.dtype, case: Any) -> None:
         self.directory = tempfile.TemporaryDirectory()

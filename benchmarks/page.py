@@ -1,7 +1,7 @@
-"""docs/results.md, section by section, and the cells it is made from.
+"""Writes docs/results.md, section by section, and stores the cells it is made from.
 
-Each script that measures owns one section of the page, between two marks, and replaces that alone.
-A cell is measured once, in a process of its own, and kept.
+Each measuring script owns one section of the page, between two marks, and replaces only that
+section. A cell is measured once, in a separate process, and stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 TITLE = "# Results\n"
-SURE = 0.95  # chance alone names one of twenty differences
+SURE = 0.95  # the confidence level: by chance, one of twenty differences is significant
 
 
 def say(*words: Any) -> None:
@@ -44,10 +44,10 @@ def put(section: str, text: str, page: Path) -> None:
 def once(
     file: Path, make: Callable[[], dict[str, Any]], settings: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What a file holds, or what is then written to it: a cell that is measured once.
+    """Returns the cell of a file. If there is none, measures it and writes it to the file.
 
-    A cell keeps the settings that it was measured with; where they are no longer those that are
-    asked for, it is measured again.
+    A cell holds the settings that it was measured with; if they differ from `settings`, it is
+    measured again.
     """
     wanted = None if settings is None else plain(settings)
     if file.is_file():
@@ -64,9 +64,8 @@ def once(
 def cells(
     place: Path, settings: Callable[[dict[str, Any]], Mapping[str, Any] | None]
 ) -> list[dict[str, Any]]:
-    """All cells that there are. `settings` says what a cell's have to be today, None where the
-    script no longer measures such a thing; a cell of others is left out, and named.
-    """
+    """Returns all cells. `settings` returns the settings that a cell must have today, or None if
+    the script no longer measures it; a cell with other settings is left out, with a message."""
     rows = []
     for file in sorted(place.glob("*.json")):
         row = json.loads(file.read_text(encoding="utf-8"))
@@ -79,7 +78,7 @@ def cells(
 
 
 def plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    """As it comes back from a file."""
+    """Returns a table as it comes back from a JSON file."""
     return dict(json.loads(json.dumps(value)))
 
 
@@ -90,9 +89,10 @@ def replace(file: Path, text: str) -> None:
 
 
 def in_process(script: str, words: Sequence[str]) -> dict[str, Any]:
-    """A cell from a process of its own: the script, called with `--cell FILE`, writes it there.
+    """Measures a cell in a separate process: the script, called with `--cell FILE`, writes it
+    there.
 
-    What the process prints is shown only if it fails.
+    The output of the process is shown only if it fails.
     """
     with tempfile.TemporaryDirectory() as place:
         result, log = Path(place, "cell.json"), Path(place, "log")
@@ -105,19 +105,20 @@ def in_process(script: str, words: Sequence[str]) -> dict[str, Any]:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """In the page's own language."""
+    """Returns a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def spread(values: Sequence[float], form: str = ".3f") -> str:
-    """The mean of several seeds and their standard deviation; one value as it is."""
+    """Returns the mean of several seeds and their standard deviation; one value stays as it is."""
     middle = format(statistics.fmean(values), form)
     return f"{middle} ± {statistics.stdev(values):{form}}" if len(values) > 1 else middle
 
 
 def judged(gains: Sequence[float]) -> str:
-    """Is the mean of these pairs farther from 0 than chance would bring it? "" says too few."""
+    """Returns "better", "worse" or "level" for paired differences, by Student's t; "" if there are
+    fewer than two."""
     from scipy.stats import t
 
     if len(gains) < 2:
@@ -130,7 +131,8 @@ def judged(gains: Sequence[float]) -> str:
 
 
 def apart(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """The difference of two means in (pooled) standard deviations; None: too few to know these."""
+    """Returns the difference of two means in pooled standard deviations, or None if there are too
+    few."""
     if min(len(ours), len(theirs)) < 2:
         return None
     pooled = ((statistics.variance(ours) + statistics.variance(theirs)) / 2) ** 0.5
@@ -141,5 +143,5 @@ def apart(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
 
 
 def goal(text: str, reached: bool) -> str:
-    """A figure that has a goal."""
+    """Returns a figure that has a goal, marked if the goal was missed."""
     return text if reached else f"{text} (missed)"

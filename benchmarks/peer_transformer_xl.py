@@ -1,6 +1,5 @@
-"""Transformer-XL of transformers 4.35.2, one step for each line on standard input. Started by
-other_process.py.
-"""
+"""Runs Transformer-XL of transformers 4.35.2, one step for each line on standard input. It is
+started by other_process.py."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ def main() -> None:
     directory, kind, precision = sys.argv[1:]
     model = TransfoXLLMHeadModel.from_pretrained(directory)
     batch = load_file(Path(directory) / "batch.safetensors")
-    tokens = batch["tokens"]  # its loss shifts by itself
-    if precision == "bf16":  # it does not run under autocast: weights and all in bf16 instead
+    tokens = batch["tokens"]  # its loss shifts the labels itself
+    if precision == "bf16":  # it does not run under autocast, so its weights are in bf16, too
         model = model.to(torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     model.train(kind == "train")

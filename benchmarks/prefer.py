@@ -3,16 +3,16 @@
     python benchmarks/prefer.py --data DIR [--seeds 3] [--only dpo,grpo-judge] [--small] [--json]
 
 A small GPT learns dialogues (as in benchmarks/finetune.py). It then writes replies to the first
-turns that it has learned from, and pairs are made of them by a rule that is told to nobody: who
-asks something back (the reply has a question mark) is chosen. From these pairs a reward model and
-DPO learn; GRPO learns from the reward model, and from the rule itself with a firm leash, with the
-usual one and with none. All are measured with first turns that no model has seen: how often a reply
-asks back, and how far a token is from the start (k3, on what the model writes itself).
+turns of its training data, and a hidden rule makes pairs of them: a reply that asks something back
+(it has a question mark) is chosen. From these pairs a reward model and DPO learn; GRPO learns from
+the reward model, and from the rule itself with a large KL weight, with the usual one and with none.
+All are measured with first turns that no model has seen: how often a reply asks back, and how far a
+token is from the first model (KL by the k3 estimator, on the model's own replies).
 
 Goals: the reward model is right for at least 90 % of unseen pairs; DPO and GRPO raise the share of
-replies that ask back by at least 30 points; the firm leash keeps less than half of the distance
-that none does. Each cell is saved when it is done, with its settings. The section is "preference"
-of docs/results.md.
+replies that ask back by at least 30 points; with the large KL weight the distance is less than half
+of that without one. Each finished cell is saved with its settings. The section is "preference" of
+docs/results.md.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from script import options_of, parser_for, publish, write_cell
 
 RULE = "contains:?"
 LENGTH, TOKENS, GROUP = 96, 24, 8
-PAIRS = 4  # of one prompt, at most
+PAIRS = 4  # the maximum number of pairs of one prompt
 RIGHT, RISE, LEASH = 0.9, 0.3, 0.5  # the goals
-SHOWN = 5  # replies
-FEW = 24  # prompts, to try it
+SHOWN = 5  # the number of replies shown
+FEW = 24  # the number of prompts with --small
 
-# What each way of learning sets beside its method; beta is the leash.
+# The options of each way of learning; beta is the KL weight.
 WAYS: dict[str, dict[str, Any]] = {
     "judge": {"method": "reward", "rate": 1e-4, "epochs": 3.0},
     "dpo": {"method": "dpo", "rate": 5e-5, "epochs": 3.0, "beta": 0.1},
@@ -64,7 +64,8 @@ NAMES = tuple(TITLES)
 
 
 def settings_of(name: str, seed: int, small: bool) -> dict[str, Any]:
-    """All that a cell depends on: also what made the start, and the judge if it learned from it."""
+    """Returns all settings that a cell depends on, including those of the first model, and of the
+    reward model if the cell learned from it."""
     sizes = {"length": LENGTH, "tokens": TOKENS, "group": GROUP, "pairs": PAIRS, "rule": RULE}
     begun = {each: getattr(TASKS["dialogue"], each) for each in NUMBERS}
     judged = {"judge": WAYS["judge"]} if name == "grpo-judge" else {}
@@ -80,7 +81,7 @@ def place_of(options: Any, seed: int) -> Path:
 
 
 def start(options: Any, seed: int) -> dict[str, Any]:
-    """The dialogue model, and the pairs of its replies."""
+    """Trains the dialogue model, and makes the pairs of its replies."""
     from regard.methods.finetune.run import finetune
     from regard.tasks import read
     from regard.training import recipe as recipes
@@ -113,7 +114,8 @@ def start(options: Any, seed: int) -> dict[str, Any]:
 
 
 def objective_on(place: Path, split: str, seed: int) -> Any:
-    """What writes replies to the prompts of a split and knows the rule."""
+    """Returns an objective that writes replies to the prompts of a split and scores them by the
+    rule."""
     from regard.methods.preference.grpo import Reinforce, ReinforceOptions
     from regard.tasks import read
     from regard.tasks.corpus import TaskCorpus, tokenizer_of
@@ -126,7 +128,7 @@ def objective_on(place: Path, split: str, seed: int) -> Any:
 
 
 def written(objective: Any, model: Any, most: int = 2**31) -> list[tuple[list[str], list[str]]]:
-    """(the turns before, the replies) of every prompt, or of the first so many."""
+    """Returns (the turns before, the replies) of every prompt, or of the first `most` prompts."""
     decode, texts_of, count = objective.corpus.tokenizer.decode, [], min(most, len(objective))
     for at in range(0, count, objective.batch):
         places = range(at, min(at + objective.batch, count))
@@ -139,7 +141,7 @@ def written(objective: Any, model: Any, most: int = 2**31) -> list[tuple[list[st
 
 
 def pairs_of(place: Path, split: str, seed: int) -> list[dict[str, Any]]:
-    """Of each group those that ask back, each beside one that does not."""
+    """Pairs each reply that asks back with a reply of the same group that does not."""
     from regard.api import load
 
     pairs = []
@@ -153,7 +155,7 @@ def pairs_of(place: Path, split: str, seed: int) -> list[dict[str, Any]]:
 
 
 def measured(run: Path, place: Path, seed: int) -> dict[str, Any]:
-    """How often it asks back, and how far it is from the start, on unseen prompts."""
+    """Measures on unseen prompts how often a model asks back, and its KL from the first model."""
     import torch
 
     from regard.api import load
@@ -168,7 +170,7 @@ def measured(run: Path, place: Path, seed: int) -> dict[str, Any]:
 
 
 def learned(options: Any, name: str, seed: int) -> dict[str, Any]:
-    """One way of learning, and what came of it."""
+    """Trains in one way and measures the result."""
     from regard.methods.preference.run import prefer, recipe_for
 
     place, way, began = place_of(options, seed), WAYS[name], time.perf_counter()
@@ -209,7 +211,7 @@ def cell(options: Any, name: str, seed: int) -> dict[str, Any]:
 
 
 def rows_of(options: Any) -> list[dict[str, Any]]:
-    """Measures what is asked for and not there yet; gives all cells."""
+    """Measures the chosen cells that are missing, and returns all cells."""
     for seed in range(1, options.seeds + 1):
         for name in (name for name in NAMES if name in options.only):
             say(f"{name}-{seed} …")
@@ -245,7 +247,7 @@ def mean(values: list[float]) -> float:
 
 
 def reached(rows: list[dict[str, Any]], name: str) -> bool:
-    """The goal of a way of learning; what has none has reached it."""
+    """Returns whether a way of learning reached its goal; it is True if there is no goal."""
     if name == "grpo-firm":
         free = figures(rows, "grpo-free", "kl")
         return not free or mean(figures(rows, name, "kl")) < LEASH * mean(free)

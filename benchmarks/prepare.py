@@ -1,14 +1,14 @@
-"""`regard prepare` beside the bare `tokenizers` library, on the same documents, in one run.
+"""`regard prepare` compared with the bare `tokenizers` library, on the same documents, in one run.
 
     python benchmarks/prepare.py                                # 200 MB English, 50 MB Chinese
     python benchmarks/prepare.py --english 40 --chinese 10
     python benchmarks/prepare.py --data DIRECTORY --json result.json
 
 Speed: everything `prepare` does with an existing tokenizer (look, read, cut, encode, write) against
-`encode_batch` alone on documents that lie in memory; in turn, the median of several. Memory:
-the peak of a process that prepares the file and trains the tokenizer as well. Each measurement has
-a process of its own. DIRECTORY (or REGARD_DATA) holds text/sotu.txt.gz and text/zh.txt.gz; without
-them English is the built-in text and Chinese is made of random words.
+`encode_batch` alone on documents in memory; in turn, the median of several. Memory: the peak of a
+process that prepares the file and also trains the tokenizer. Each measurement has a separate
+process. DIRECTORY (or REGARD_DATA) holds text/sotu.txt.gz and text/zh.txt.gz; without them English
+is the built-in text and Chinese is made of random words.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 GOAL_RATIO, GOAL_MEMORY = 0.9, 2**30
-RAW_BATCH = 2**22  # characters that the bare library gets at a time; more only takes more memory
+RAW_BATCH = 2**22  # characters per call of the bare library; more only needs more memory
 
 
 def say(*words: Any) -> None:
@@ -66,7 +66,7 @@ def chinese(data: Path | None) -> list[str]:
 
 
 def permuted(documents: list[str], size: int) -> Iterator[str]:
-    """The same sentences in ever new documents, up to so many bytes."""
+    """Yields new documents from the same sentences, up to `size` bytes."""
     from regard.data.sentences import sentences
 
     parts = [sentence for document in documents for sentence in sentences(document)]
@@ -125,7 +125,8 @@ def step(kind: str, file: Path, split_by: str, tokenizer: str, out: Path) -> dic
 
 
 def peak() -> int:
-    """Bytes. What getrusage says would count the process that started this one."""
+    """Returns the peak memory in bytes. getrusage would also count the process that started this
+    one."""
     status = Path("/proc/self/status")
     if not status.is_file():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""What scripts/results.py says of its cells in words, all of it computed from them."""
+"""The sentences of scripts/results.py about its cells. All of them are computed from the cells."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def crossing(row: Row, ngram: float) -> str:
 
 
 def beside_ngram(rows: list[Row], ngrams: dict[str, Row]) -> str:
-    """How far each model is from the n-gram when its budget is spent."""
+    """Says how far each model is from the n-gram at the end of its budget."""
     lines = []
     for row in rows:
         ngram, budget = ngrams[row["data"]]["bits_per_byte"], f"{row['tokens'] / 1e6:.2f} M tokens"
@@ -60,7 +60,8 @@ def beside_ngram(rows: list[Row], ngrams: dict[str, Row]) -> str:
 
 
 def remembering(rows: list[Row], memories: dict[str, list[Row]]) -> list[str]:
-    """With a memory beside without, and the same weights with memories of other lengths."""
+    """Compares runs with and without a memory, and the same weights with memories of other
+    lengths."""
     by_name = {row["cell"]: row for row in rows}
     comparisons = [
         f"* {worth(by_name[name], by_name[other], memories.get(name, []))}"
@@ -80,8 +81,8 @@ def remembering(rows: list[Row], memories: dict[str, list[Row]]) -> list[str]:
 
 
 def worth(with_it: Row, without: Row, others: list[Row]) -> str:
-    """Which is better, and where the difference comes from."""
-    name = Best(with_it).names[0]  # the figure that chooses the best model: less is better
+    """Says which run is better, and where the difference comes from."""
+    name = Best(with_it).names[0]  # the figure that chooses the best model: lower is better
     a, b = Best(with_it)[name], Best(without)[name]
     better = "with the memory is better" if a < b else "without the memory is better"
     sentence = (
@@ -102,9 +103,8 @@ def worth(with_it: Row, without: Row, others: list[Row]) -> str:
 
 
 def reason(helps: bool, used: float, learned: float) -> str:
-    """`used`: what the memory is worth to the weights that have learned with it; `learned`: how
-    much worse these are than the others when they remember nothing.
-    """
+    """Explains the difference. `used` is the gain from the memory for weights that were trained
+    with it; `learned` is how much worse these weights are than the others without a memory."""
     if used <= 0:
         return "So they have not learned, at this budget, to use what they remember."
     if helps:

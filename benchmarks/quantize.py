@@ -1,12 +1,12 @@
-"""MiniLM, fine-tuned, in small numbers: what is left of its size and score, and its speed.
+"""Fine-tuned MiniLM, quantized: its size, score and speed compared with fp32.
 
     python benchmarks/quantize.py --data DIR [--seeds 3] [--only reviews,wnut17] [--json]
 
-Tasks, files and hyper-parameters are those of benchmarks/finetune.py. A model is fine-tuned once a
-task and seed and then quantized in every way, each measured by `regard quantize` on the test part.
-Goals: at most 30 % of the fp32 size (int8) and at least 99 % of the score. Each cell is saved when
-it is done, with its settings; started again, the script goes on with the next. The section is
-"quantization" of docs/results.md.
+Tasks, files and hyper-parameters are those of benchmarks/finetune.py. A model is fine-tuned once
+per task and seed and then quantized in every way, each measured by `regard quantize` on the test
+set. Goals: at most 30 % of the fp32 size (int8) and at least 99 % of the score. Each finished cell
+is saved with its settings; if the script is started again, it continues with the next. The section
+is "quantization" of docs/results.md.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ CHOSEN = ("reviews", "wnut17", "entail", "similar")
 KINDS = ("int8", "int8-dynamic", "bf16")
 SMALL = {"int8": 0.3, "int8-dynamic": 0.3, "bf16": 0.55}
 KEPT = 0.99
-LEARNED = "bf16"  # how the model is fine-tuned; it is measured in fp32
+LEARNED = "bf16"  # the precision of fine-tuning; the model is measured in fp32
 
 
 def cell(task: Task, data: Path, out: Path, seed: int, examples: int) -> dict[str, Any]:
-    """One model, and all that is made of it."""
+    """Fine-tunes one model, and quantizes it in every way."""
     from regard.methods.quantize.run import Plan, quantize
 
     data_files = files(task, data, out / "data", examples)
@@ -97,12 +97,12 @@ def section(rows: list[dict[str, Any]]) -> str:
 
 
 def settings_of(task: Task, seed: int) -> dict[str, Any]:
-    """All that a cell depends on."""
+    """Returns all settings that a cell depends on."""
     return task.settings("ours", seed, LEARNED, False) | {"kinds": KINDS}
 
 
 def measured(options: Any) -> list[dict[str, Any]]:
-    """Measures what is asked for; gives all cells that there are."""
+    """Measures the chosen cells, and returns all cells."""
     for name in options.only:
         task = options.tasks[name]
         for seed in range(1, options.seeds + 1):

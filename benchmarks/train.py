@@ -1,12 +1,12 @@
-"""The whole training loop beside Hugging Face's Trainer: same model, same data, same run.
+"""The whole training loop compared with Hugging Face's Trainer: same model, same data, same run.
 
     python benchmarks/train.py [--json] [--steps 12] [--rounds 3] [--data DIR]
 
-Two questions: how much does our loop add to the bare step (goal: under 3 %), and how many tokens
-per second does it learn from beside the Trainer (goal: 1.5 times in bf16, 1.3 times in fp32)? The
-runs alternate, each in a process of its own: ours keeps the memory it frees, as `regard train`
-does, and the Trainer comes as it is. Medians are reported. The data is the built-in text unless
---data names a prepared directory.
+It answers two questions: how much does our loop add to the bare step (goal: under 3 %), and how
+many tokens per second does it learn from, compared with the Trainer (goal: 1.5 times in bf16, 1.3
+times in fp32)? The runs alternate, each in a separate process: ours keeps the memory it frees, as
+`regard train` does, and the Trainer runs as it is. Medians are reported. The data is the built-in
+text unless --data names a prepared directory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from regard.training.train_module import autocast, moved
 
 SHAPE = {"layers": 6, "width": 512, "heads": 8}
 SAMPLES, LENGTH = 8, 256
-WARM = 2  # steps that are not counted
+WARM = 2  # the number of warmup steps, which are not counted
 
 
 def recipe(data: Path, precision: str, steps: int) -> Any:
@@ -62,7 +62,8 @@ def planned(data: Path, precision: str, steps: int) -> TrainingPlan:
 
 
 def ours(data: Path, precision: str, steps: int) -> float:
-    """Seconds of a step in the whole loop: reading, recording, display and signals included."""
+    """Returns the seconds of a step in the whole loop, with reading, logging, display and
+    signals."""
     times: list[float] = []
     with tempfile.TemporaryDirectory() as place:
         plan = planned(data, precision, steps)
@@ -82,7 +83,8 @@ def ours(data: Path, precision: str, steps: int) -> float:
 
 
 def bare(data: Path, precision: str, steps: int) -> float:
-    """Seconds of forward, backward, clipping and optimizer alone, on batches made before."""
+    """Returns the seconds of forward, backward, clipping and optimizer alone, on batches made
+    before."""
     plan = planned(data, precision, steps)
     loop = plan.loop
     batches = [moved(plan.batches.make(i)[0], loop.device) for i in range(steps)]
@@ -100,7 +102,7 @@ def bare(data: Path, precision: str, steps: int) -> float:
 
 
 class Chunks(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """The same tokens for the Trainer."""
+    """The same tokens as a dataset for the Trainer."""
 
     def __init__(self, plan: TrainingPlan) -> None:
         self.objective = plan.objective
@@ -146,9 +148,9 @@ def theirs(data: Path, precision: str, steps: int) -> float:
 
 
 def quietly(run: Callable[..., float], data: Path, precision: str, steps: int) -> float:
-    """In a process of its own; what it prints goes to standard error."""
+    """Runs in a separate process. Its output goes to standard error."""
     os.dup2(2, 1)
-    if run is theirs:  # as it comes; ours sets up what `regard train` does
+    if run is theirs:  # it runs as it is; ours has the settings of `regard train`
         return run(data, precision, steps)
     with settings(torch.device("cpu")):
         return run(data, precision, steps)

@@ -1,4 +1,5 @@
-"""Translation from scratch beside Hugging Face's Marian: same size, same start, same data.
+"""Translation from scratch compared with Hugging Face's Marian: same size, initial weights and
+data.
 
     python benchmarks/translate.py --data DIR [--minutes 8] [--seeds 3]   # the same minutes
     python benchmarks/translate.py --data DIR --minutes 30 --seeds 1
@@ -6,22 +7,22 @@
     python benchmarks/translate.py --data DIR --same-allocator
     python benchmarks/translate.py --data DIR --side-by-side              # one core each, at once
 
-Tatoeba, English to Chinese; a tenth is held out, and no sentence of either side is in both parts.
-One tokenizer (unigram, 8,000 entries) serves both sides and both languages. Our Transformer and
-their MarianMTModel begin with the very same weights and learn with the same loss, optimizer and
-schedule from 64 pairs a step, ours by our loop, theirs by its Seq2SeqTrainer, each in a process of
-its own. The clock runs while they train, not while they write checkpoints. The schedule does not
-depend on the number of steps, so neither side has to know it. With `--steps` both see the same
-batches in the same order; with `--dropout 0 --precision fp32` they must agree to rounding. Our
-process keeps the memory it frees, as `regard train` does; theirs comes as it is, unless
---same-allocator gives it the same. Sides take turns on all cores; with --side-by-side they run at
-the same time, each on a core of its own, and change cores with the seed, so that whatever else the
-machine does hits both.
+Tatoeba, English to Chinese; a tenth is held out, and no sentence (source or target) is in both
+parts. One tokenizer (unigram, 8,000 entries) serves both sides and both languages. Our Transformer
+and their MarianMTModel start with exactly the same weights and learn with the same loss, optimizer
+and schedule from 64 pairs per step, ours in our loop, theirs in its Seq2SeqTrainer, each in a
+separate process. The clock runs while they train, not while they write checkpoints. The schedule
+does not depend on the number of steps, so neither side has to know it. With `--steps` both see the
+same batches in the same order; with `--dropout 0 --precision fp32` they must agree up to rounding.
+Our process keeps the memory it frees, as `regard train` does; theirs runs as it is, unless
+--same-allocator gives it the same setting. Sides take turns on all cores; with --side-by-side they
+run at the same time, each on its own core, and exchange cores with every seed, so that other work
+on the machine affects both.
 
-Goals: 1.5 times the tokens (padding not counted) in the same minutes and a better score; no
-difference at equal steps (above a standard deviation of the scores, or without dropout above 1 %
-of the perplexity). Each cell is saved when it is done, with its settings; the section
-"translation" of docs/results.md is made of all cells that there are.
+Goals: 1.5 times the tokens (without padding) in the same minutes and a better score; no difference
+at equal steps (above a standard deviation of the scores, or without dropout above 1 % of the
+perplexity). Each finished cell is saved with its settings; the section "translation" of
+docs/results.md is made of all cells.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ from regard.tasks.corpus import divide
 from regard.training.hardware import quick_malloc
 
 ROOT = Path(__file__).resolve().parent.parent
-HELD = 0.1  # of the pairs
-GOAL = 1.5  # times the tokens in the same minutes
-NOISE = 1.0  # standard deviations between the scores at equal steps
-ROUNDING = 0.01  # of the perplexity, between equal steps without dropout
-# What cells that are compared have in common, with what is usual and need not be told.
+HELD = 0.1  # the share of pairs that is held out
+GOAL = 1.5  # the goal: this many times the tokens in the same minutes
+NOISE = 1.0  # the maximum difference of scores at equal steps, in standard deviations
+ROUNDING = 0.01  # the maximum difference of perplexity at equal steps without dropout
+# The settings that compared cells have in common, with the defaults, which are not named.
 COMMON = {"minutes": None, "steps": None, "precision": None, "dropout": Job.dropout,
           "width": Job.width, "vocabulary": Job.vocabulary, "same_allocator": False,
           "side_by_side": False}  # fmt: skip
@@ -67,7 +68,7 @@ def say(*words: Any) -> None:
 
 
 def prepare(data: Path, out: Path, pairs: int, vocab_size: int) -> None:
-    """out/pairs to learn from and out/held to test with, cut by one tokenizer."""
+    """Writes out/pairs for training and out/held for testing, tokenized with one tokenizer."""
     if (out / "held" / "data.json").is_file():
         return
     out.mkdir(parents=True, exist_ok=True)
@@ -88,13 +89,13 @@ def prepare(data: Path, out: Path, pairs: int, vocab_size: int) -> None:
 
 
 def job_of(place: Path, settings: Mapping[str, Any]) -> Job:
-    """The job of such settings; others that they hold do not matter."""
+    """Returns the job with these settings. Other keys of the settings are ignored."""
     names = [field.name for field in fields(Job) if field.name != "out"]
     return Job(place, **{name: settings[name] for name in names})
 
 
 def cells(options: Any) -> Rows:
-    """Measures what is not there yet; gives all cells that there are."""
+    """Measures the cells that are missing, and returns all cells."""
     for seed in range(1, options.seeds + 1):
         if options.side_by_side:
             only_pairs(options, seed)
@@ -116,7 +117,8 @@ def file_of(options: Any, seed: int, side: str) -> Path:
 
 
 def only_pairs(options: Any, seed: int) -> None:
-    """One side that is there without the other was not measured beside what comes now."""
+    """Removes both sides unless both are there with these settings: they must run at the same
+    time."""
     files = {side: file_of(options, seed, side) for side in SIDES}
     job = job_of(options.place, vars(options) | {"seed": seed})
     stored = {s: json.loads(f.read_text("utf-8")) for s, f in files.items() if f.is_file()}
@@ -126,9 +128,9 @@ def only_pairs(options: Any, seed: int) -> None:
 
 
 def cell(options: Any, seed: int, side: str, core: int | None = None) -> None:
-    """Measures it on the one core, or on all, if it is not there yet."""
+    """Measures a cell that is missing, on one core or on all."""
     if core is not None:
-        os.sched_setaffinity(0, {core})  # of this thread, and of the process that it starts
+        os.sched_setaffinity(0, {core})  # for this thread and the process that it starts
     file = file_of(options, seed, side)
     say(f"{file.stem} …")
     words = ["--side", side, "--seeds", str(seed)]
@@ -147,7 +149,7 @@ def cell(options: Any, seed: int, side: str, core: int | None = None) -> None:
 
 
 def named(settings: Mapping[str, Any], between: str = ", ", figure: str = " ") -> str:
-    """What cells have in common, as far as it is not usual."""
+    """Describes what cells have in common, as far as it differs from the defaults."""
     steps = settings["steps"]
     amount = f"{steps:,} steps" if steps else f"{settings['minutes']:g} minutes"
     parts = [amount.replace(",", "") if between == "-" else amount, settings["precision"]]
@@ -160,7 +162,8 @@ def named(settings: Mapping[str, Any], between: str = ", ", figure: str = " ") -
 
 
 def groups(rows: Rows) -> list[dict[str, Rows]]:
-    """The cells of both sides by what they have in common; only seeds that both have."""
+    """Groups the cells of both sides by their common settings. Only seeds that both sides have are
+    used."""
     by_setting: dict[tuple[Any, ...], dict[str, Rows]] = {}
     order = ("minutes", "steps", "seed")
     for row in sorted(rows, key=lambda row: [row["settings"][name] for name in order]):
@@ -186,7 +189,7 @@ def values(rows: Rows, way: str, measure: str) -> list[float]:
 
 
 def summary(sides: dict[str, Rows]) -> dict[str, Any]:
-    """What was seen in one setting, what came of it, and which goals it reached."""
+    """Summarizes one setting: the tokens read, the scores, and which goals were reached."""
     settings = sides["ours"][0]["settings"]
     tokens = {side: [r["tokens"] for r in cells] for side, cells in sides.items()}
     bleu = {side: values(cells, "greedy, last", "bleu") for side, cells in sides.items()}
@@ -208,7 +211,7 @@ def summary(sides: dict[str, Rows]) -> dict[str, Any]:
 
 
 def told(report: dict[str, Any]) -> str:
-    """A summary in words, with what it misses."""
+    """Puts a summary in words, with the goals that it misses."""
     reached = report["reached"]
     wanted = "the same" if report["steps"] else f"at least {GOAL:g}, and a higher BLEU"
     tokens = goal(f"{report['ratio']:.2f} times theirs", reached["tokens"])
@@ -286,12 +289,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
     parser.add_argument("--out", type=Path, default=Path("results/translate"))
     parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--steps", type=int, default=0, help="so many steps instead of minutes")
+    parser.add_argument("--steps", type=int, default=0, help="train for N steps, not for minutes")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
     parser.add_argument("--dropout", type=float, default=Job.dropout)
     parser.add_argument("--width", type=int, default=Job.width)
-    parser.add_argument("--pairs", type=int, default=0, help="about so many: to try the script")
+    parser.add_argument("--pairs", type=int, default=0, help="use about N pairs, to try the script")
     parser.add_argument("--vocabulary", type=int, default=Job.vocabulary)
     parser.add_argument(
         "--same-allocator", action="store_true", help="give theirs our setting of malloc too"

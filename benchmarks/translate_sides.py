@@ -33,37 +33,37 @@ from regard.training.schedule import schedule
 from regard.training.train_module import TrainModule, validate
 
 CPU = torch.device("cpu")
-SAMPLES, LENGTH = 64, 128  # pairs of a step; tokens of the longest pair
-PEAK, WARMUP = 1e-3, 400  # the highest rate, and the step that has it
+SAMPLES, LENGTH = 64, 128  # pairs per step; tokens of the longest pair
+PEAK, WARMUP = 1e-3, 400  # the highest learning rate, and the step that has it
 BETAS, EPSILON, LIMIT = (0.9, 0.98), 1e-9, 1.0
 SMOOTHING = 0.1
-MANY = 100_000  # steps; the clock ends a run before
-AVERAGED = 5  # checkpoints
-SAVES = 30  # checkpoints in a run
-LAST = 50  # steps whose loss is reported
-LOGGED = 10  # steps between two reports of the Trainer
-TOKENS = 64  # of a translation
-DECODINGS = {"greedy": 1, "beam 4": 4}  # beams
-ROWS = 64  # translated together by generate
+MANY = 100_000  # a number of steps that no run reaches: the clock ends it before
+AVERAGED = 5  # the number of averaged checkpoints
+SAVES = 30  # the number of checkpoints of a run
+LAST = 50  # the number of last steps whose loss is reported
+LOGGED = 10  # the number of steps between two reports of the Trainer
+TOKENS = 64  # the maximum number of tokens of a translation
+DECODINGS = {"greedy": 1, "beam 4": 4}  # the number of beams
+ROWS = 64  # the number of texts that generate translates together
 
 
 @dataclass(frozen=True)
 class Job:
-    out: Path  # where the pairs are
+    out: Path  # the directory of the pairs
     seed: int
-    minutes: float  # 0: by steps
+    minutes: float  # 0: `steps` decides
     steps: int
     precision: str
     dropout: float = 0.1
     width: int = 256
     vocabulary: int = 8000
-    same_allocator: bool = False  # theirs keeps freed memory as ours does
-    side_by_side: bool = False  # at the same time, on one core each
+    same_allocator: bool = False  # theirs keeps freed memory, as ours does
+    side_by_side: bool = False  # both run at the same time, on one core each
     layers: ClassVar[int] = 3
 
     @property
     def shape(self) -> dict[str, Any]:
-        """Of both sides; Marian's attention has biases."""
+        """Returns the shape of both models. Marian's attention has biases."""
         return {
             "layers": self.layers,
             "width": self.width,
@@ -86,7 +86,7 @@ class Job:
                 "budget": {"steps": self.steps or MANY},
                 "optimizer": {
                     "name": "adam",
-                    "lr": PEAK * (self.width * WARMUP) ** 0.5,  # noam's is a factor
+                    "lr": PEAK * (self.width * WARMUP) ** 0.5,  # noam multiplies by this factor
                     "betas": list(BETAS),
                     "eps": EPSILON,
                     "grad_clip": LIMIT,
@@ -102,7 +102,7 @@ class Job:
         return max(1, self.steps // SAVES)
 
     def settings(self, side: str) -> dict[str, Any]:
-        """All that a measured cell depends on."""
+        """Returns all settings that a measured cell depends on."""
         keeps = self.same_allocator or side == "ours"
         return {
             **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "out"},
@@ -122,7 +122,7 @@ class Job:
 
 
 class Timed(TrainingRun):
-    """A run that ends by the clock, which stands still while a checkpoint is written."""
+    """A run that ends by the clock. The clock stops while a checkpoint is written."""
 
     minutes = 0.0
     began = paused = ended = 0.0
@@ -198,7 +198,7 @@ def translations(job: Job, loaded: LoadedModel, beams: int) -> list[str]:
 
 
 class Numbered:
-    """Pairs for the Trainer: of one epoch, or all of a training in our order."""
+    """Pairs for the Trainer: of one epoch, or of a whole training in our order."""
 
     def __init__(self, objective: Any, count: int) -> None:
         self.objective, self.count = objective, count
@@ -252,10 +252,10 @@ def theirs(job: Job) -> dict[str, Any]:
 def learn(
     job: Job, recipe: Recipe, objective: Any, model: Any, tokenizer: Any, place: Path
 ) -> dict[str, Any]:
-    """Their loop; what it has seen."""
+    """Runs their loop, and returns what it has read."""
     import transformers as hf
 
-    sizes: list[int] = []  # real tokens of the batches, in their order
+    sizes: list[int] = []  # the tokens of each batch that are not padding
     clock: dict[str, float] = {}
     losses: list[float] = []
 
@@ -273,7 +273,7 @@ def learn(
                 losses.append(float(logs["loss"]))
 
     class Given(hf.Seq2SeqTrainer):
-        """With our batches, when steps are compared."""
+        """A trainer that reads our batches if steps are compared."""
 
         def _get_train_sampler(self, *data: Any) -> Any:
             if job.steps:
@@ -328,7 +328,7 @@ def learn(
 
 
 def text_of(loaded: LoadedModel, ids: list[int]) -> str:
-    """The text of what `generate` wrote, by the code that writes ours."""
+    """Decodes the ids of `generate` with the same code that decodes ours."""
     assert loaded.tokenizer is not None
     voice = TextStreamer(loaded.tokenizer)
     voice.add(*(i for i in ids if i not in (loaded.config.pad_id, loaded.config.eos_id)))
@@ -337,7 +337,7 @@ def text_of(loaded: LoadedModel, ids: list[int]) -> str:
 
 
 def written(job: Job, model: Any, beams: int) -> Iterator[list[int]]:
-    """What `generate` makes of the held-out sources, in their order."""
+    """Yields the ids that `generate` gives for the held-out sources, in their order."""
     sources = [pair["input_ids"] for pair in pairs_of(job)]
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     texts: list[list[int]] = [[] for _ in sources]
@@ -381,14 +381,14 @@ def pairs_of(job: Job) -> Iterator[dict[str, Any]]:
 
 
 def perplexity(job: Job, loaded: LoadedModel) -> float:
-    """Of the held-out targets, per token; both sides by the same code."""
+    """Returns the perplexity per token of the held-out targets; both sides use the same code."""
     objective = held_objective(job)
     learner = TrainModule(loaded.model, objective)
     return float(validate(learner, objective, ProcessGroup(), CPU, "fp32").figures["perplexity"])
 
 
 def scored(job: Job, texts: list[str]) -> tuple[dict[str, float], str]:
-    """sacreBLEU (tokenizer zh) and chrF, and the signature of the first."""
+    """Returns sacreBLEU (tokenizer zh) and chrF, and the signature of the former."""
     gold = [row["target"] for row in held_out(job)]
     metric = TranslationMetric(gold, texts, language="zh")
     figures = {name: float(metric.figures[name]) for name in ("bleu", "chrf")}

@@ -1,9 +1,9 @@
-"""The pictures of the tutorial, made again from the code that they show.
+"""Draws the pictures of the tutorial from the code that they show.
 
     python scripts/figures.py [--out docs/figures] [--check]
 
-Nothing is drawn at random and nothing is dated: a second run writes the same bytes. `--check`
-writes nothing and fails if a picture differs from what the code says today.
+Nothing is random and nothing is dated: a second run writes the same bytes. `--check` writes nothing
+and fails if a picture differs from what the code draws today.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OUT = Path(__file__).resolve().parent.parent / "docs" / "figures"
 WORDS = "the cat sat on the mat".split()
 GRID = torch.linspace(0, 5, 101, dtype=torch.float64)[:, None]
 KEYS = torch.linspace(0, 5, 16, dtype=torch.float64)[:, None]
-NOISE = torch.sin(37.0 * torch.arange(16, dtype=torch.float64))[:, None]  # it looks random
+NOISE = torch.sin(37.0 * torch.arange(16, dtype=torch.float64))[:, None]  # this looks random
 VALUES = 2 * KEYS.sin() + KEYS + 0.6 * NOISE
 
 
@@ -46,7 +46,7 @@ def curve(title: str, across: str, lines: Mapping[str, Sequence[Point]], zero: b
 
 
 def kernel_regression() -> str:
-    """Three bandwidths through the same noisy points."""
+    """Draws three bandwidths through the same noisy points."""
     curves = {f"h = {h:g}": points(GRID, regress(GRID, KEYS, VALUES, h)) for h in (0.1, 0.4, 2.0)}
     lines = [CurveLine(name, line, ink) for ink, (name, line) in enumerate(curves.items(), 1)]
     truth = CurveLine("2 sin x + x", points(GRID, 2 * GRID.sin() + GRID), 8)
@@ -55,7 +55,7 @@ def kernel_regression() -> str:
 
 
 def kernel_weights() -> str:
-    """The same regression as a matrix: who is asked, and how much each answer counts."""
+    """Draws the same regression as a matrix: the weight of each key for each query."""
     q = torch.linspace(0, 5, 11, dtype=torch.float64)[:, None]
     table = weights(q, KEYS, 0.4, "gaussian").tolist()
     rows, columns = ([f"{x:.1f}" for x in vector.flatten().tolist()] for vector in (q, KEYS))
@@ -63,7 +63,7 @@ def kernel_weights() -> str:
 
 
 def softmax_width() -> str:
-    """What the largest of 64 weights is where scores have the deviation √d, and where 1."""
+    """Draws the largest of 64 weights if scores have the standard deviation √d, and if it is 1."""
     normal = torch.distributions.Normal(0.0, 1.0)
     scores = normal.icdf((torch.arange(64, dtype=torch.float64) + 0.5) / 64)
     widths = [1, 2, 4, 8, 16, 32, 64, 96, 128]
@@ -74,27 +74,27 @@ def softmax_width() -> str:
 
 
 def positions() -> str:
-    """As `regard draw positions --length 16 --width 24` writes it."""
+    """Draws the same as `regard draw positions --seq-len 16 --width 24`."""
     return pictures.positions("", 16, 24, "interleaved").svg()
 
 
 def schedules() -> str:
-    """As `regard draw schedules noam,bert,cosine,inverse-square-root` writes it."""
+    """Draws the same as `regard draw schedules noam,bert,cosine,inverse-square-root`."""
     return pictures.schedules(["noam", "bert", "cosine", "inverse-square-root"]).svg()
 
 
 def order() -> str:
-    """As `regard draw order` writes it."""
+    """Draws the same as `regard draw order`."""
     return pictures.order(WORDS, seed=1).svg()
 
 
 def parameters() -> str:
-    """As `regard draw parameters gpt2` writes it."""
+    """Draws the same as `regard draw parameters gpt2`."""
     return pictures.parameters("gpt2").svg()
 
 
 def operations() -> str:
-    """As `regard draw operations gpt2 --length 1024` writes it."""
+    """Draws the same as `regard draw operations gpt2 --seq-len 1024`."""
     return pictures.operations("gpt2", 1024).svg()
 
 
@@ -130,7 +130,7 @@ def mask_window() -> str:
     names = ["<s>", *(f"w{i}" for i in range(1, 12))]
     near = Window(2, 2, 12, torch.float32, torch.device("cpu"), far=torch.tensor([[0]]))
     table = near.dense(1, 12, 12, torch.device("cpu"))[0]
-    table[0] = True  # the global row asks with projections of its own, and sees all
+    table[0] = True  # the global token has its own projections and sees all tokens
     title = "Longformer: a window of 4, one global token"
     return heat_map(table.double().tolist(), names, names, title)
 
@@ -145,7 +145,8 @@ def mask_knowledge() -> str:
 
 
 def costs() -> str:
-    """Pairs of rows that are compared: all of them, or a window of 512 and one global token."""
+    """Draws the number of compared pairs: all of them, or those of a window of 512 and one global
+    token."""
     lengths = [256, 512, 1024, 2048, 3072, 4096, 6144, 8192]
     full = [(float(n), n * n / 1e6) for n in lengths]
     window = [(float(n), sum(min(n, i + 257) - max(0, i - 256) for i in range(n)) / 1e6)
@@ -163,7 +164,7 @@ def t5_buckets() -> str:
 
 
 def temperatures() -> str:
-    """What a teacher says of eight classes, at three temperatures."""
+    """Draws a teacher's probabilities of eight classes, at three temperatures."""
     logits = torch.tensor([6.0, 4.0, 3.0, 2.0, 1.0, 0.0, -1.0, -2.0], dtype=torch.float64)
     at = torch.arange(1, 9).float()
     lines = {f"T = {t}": points(at, (logits / t).softmax(0)) for t in (1, 2, 4)}
@@ -171,7 +172,8 @@ def temperatures() -> str:
 
 
 def staircase() -> str:
-    """Numbers of a row and what bytes make of them; the largest decides how wide the steps are."""
+    """Draws the weights of a row and their int8 values; the largest weight decides the step
+    size."""
     row = torch.linspace(-0.02, 0.02, 161)
     small, scale = quantised(torch.cat([row, torch.tensor([0.254])])[None])
     back = (small[0, :-1].float() * scale[0])[: len(row)]
@@ -180,7 +182,8 @@ def staircase() -> str:
 
 
 def adversary() -> str:
-    """How far PGD goes in five steps of 0.3, straight up, inside a ball of 1 and without one."""
+    """Draws how far PGD goes in five steps of 0.3, straight up, inside a ball of 1 and without
+    one."""
     slope = torch.tensor([[[3.0, 4.0]]])
 
     def way(radius: float | None) -> list[Point]:
@@ -220,7 +223,7 @@ FIGURES: dict[str, Callable[[], str]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make the pictures of the tutorial again.")
-    parser.add_argument("--out", type=Path, default=OUT, help="the directory they go to")
+    parser.add_argument("--out", type=Path, default=OUT, help="the directory of the pictures")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if one differs")
     options = parser.parse_args()
     changed = []

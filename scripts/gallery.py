@@ -1,12 +1,12 @@
-"""docs/gallery: the pages of one real comparison and of every claim, with an index.
+"""Writes docs/gallery: the pages of one real comparison and of every claim, with an index.
 
     python scripts/gallery.py [--work results/gallery] [--budget 2m] [--seeds 1] [--claims all]
         [--jobs 1]
     python scripts/gallery.py --only-pages            # of what was measured so far
 
 Nothing in the gallery is written by hand: `regard compare` and `regard claims run` measure into
---work, where they go on if they are started again, and their pages are copied as they are, but for
-the path of --work, which says nothing elsewhere.
+--work, where they continue if they are started again, and their pages are copied as they are,
+except for the path of --work, which has no meaning elsewhere.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "builtin:python-docs"
 REPORTS = ("report.html", "report.md")
 TITLE = "# Gallery · 画廊"
-EFFORTS = {"pre-norm-warm-up": 2.5}  # of claims that the usual effort leaves undecided
+EFFORTS = {"pre-norm-warm-up": 2.5}  # for claims that stay undecided with the usual effort
 
 
 def measure(options: argparse.Namespace) -> bool:
-    """Measures what is missing: did all succeed? The pages of others outlive a claim that fails."""
+    """Measures what is missing, and returns whether all succeeded. If a claim fails, the pages of
+    the others are still written."""
     compared = options.work / "compare"
     if (compared / "compare.json").is_file():
         code = call("compare", "--resume", str(compared))
@@ -51,9 +52,9 @@ def measure(options: argparse.Namespace) -> bool:
     ]
     whole = True
     for each in commands:
-        if (code := call(*each, *words)) not in (0, 1):  # it was stopped
+        if (code := call(*each, *words)) not in (0, 1):  # the command was stopped
             raise SystemExit(code)
-        whole &= code == 0  # 1: a claim failed, and said so
+        whole &= code == 0  # 1: a claim failed and printed why
     return whole
 
 
@@ -62,9 +63,9 @@ def call(*words: str) -> int:
 
 
 def put(work: Path, out: Path) -> None:
-    """Replaces the gallery by the pages that there are, once all of them are together."""
+    """Replaces the gallery by the current pages, after all of them are gathered."""
     if out.exists() and not is_gallery(out):
-        raise SystemExit(f"{out} is no gallery and stays as it is; choose another --out")
+        raise SystemExit(f"{out} is not a gallery and stays as it is; choose another --out")
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="gallery-", dir=out.parent) as place:
         fresh = Path(place, "made")
@@ -90,7 +91,7 @@ def gather(work: Path, out: Path) -> None:
 
 def copy(page: Path, work: Path, out: Path) -> None:
     if not page.is_file():
-        raise SystemExit(f"{page} is not there; leave --only-pages out to make it")
+        raise SystemExit(f"{page} does not exist; leave --only-pages out to write it")
     to = out / page.relative_to(work)
     to.parent.mkdir(parents=True, exist_ok=True)
     text = page.read_text(encoding="utf-8")
@@ -98,7 +99,7 @@ def copy(page: Path, work: Path, out: Path) -> None:
 
 
 def done(work: Path) -> list[str]:
-    """The claims that were tried."""
+    """Returns the claims that have a result."""
     return [name for name in names() if (work / "claims" / name / FACTS).is_file()]
 
 
@@ -108,7 +109,7 @@ def facts(work: Path, name: str) -> dict[str, Any]:
 
 
 def index(work: Path) -> str:
-    """A list of everything, for readers who see files and not pages."""
+    """Returns a list of everything, for readers who see files instead of pages."""
     claims = {name: facts(work, name) for name in done(work)}
     report = json.loads((work / "compare" / "report.json").read_text(encoding="utf-8"))
     counts = Counter(each["verdict"] for each in claims.values())
@@ -155,10 +156,12 @@ def main() -> None:
     )
     parser.add_argument("--work", type=Path, default=ROOT / "results" / "gallery")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "gallery")
-    parser.add_argument("--budget", default="2m", help="of each model in the comparison")
-    parser.add_argument("--seeds", type=int, default=1, help="of the comparison")
-    parser.add_argument("--claims", default="all", help="all, or names with commas between")
-    parser.add_argument("--jobs", type=int, default=1, help="claims at once")
+    parser.add_argument("--budget", default="2m", help="the budget of each model in the comparison")
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="the number of seeds of the comparison"
+    )
+    parser.add_argument("--claims", default="all", help="all, or names separated by commas")
+    parser.add_argument("--jobs", type=int, default=1, help="the number of claims at once")
     parser.add_argument("--only-pages", action="store_true", help="measure nothing")
     options = parser.parse_args()
     whole = options.only_pages or measure(options)

@@ -1,15 +1,15 @@
-# Two hosts on one machine, for the scripts that source this: network namespaces $a and $b, joined
-# by a cable of their own. Needs root and `ip`. Everything is gone when the script ends.
+# Simulates two hosts on one machine, for the scripts that source this file: the network namespaces
+# $a and $b, joined by a virtual cable. It needs root and `ip`. All is removed when the script ends.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${1:-.venv/bin/python}
 here=$(mktemp -d)
 export PYTHONPATH=$PWD OMP_NUM_THREADS=1
-# Without this, torchrun tells a host that comes back nothing of where the others meet.
+# Without this, torchrun does not tell a host that comes back where the rendezvous is.
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 a=regard-a-$$ b=regard-b-$$
 declare -A device=([$a]=va$$ [$b]=vb$$) address=([$a]=10.77.0.1 [$b]=10.77.0.2)
 
-# fell NAME: a host loses power; its processes end wherever they are
+# fell NAME: simulates a power failure of a host: its processes are killed
 fell() { ip netns pids "$1" 2>/dev/null | xargs -r kill -9 2>/dev/null || true; }
 
 clean() {
@@ -29,7 +29,7 @@ for host in "$a" "$b"; do
     ip -n "$host" link set "${device[$host]}" up
 done
 
-# train HOST RUN WORDS…: one host's part of a run, in the background; its process is $!
+# train HOST RUN WORDS…: starts one host's part of a run in the background; its process is $!
 train() {
     local host=$1 run=$2 first=false
     shift 2
@@ -41,7 +41,7 @@ train() {
         --quiet engine.precision=fp32 engine.compile=no "$@" >"$here/$run-$host.log" 2>&1 &
 }
 
-# complain RUN: what the hosts said
+# complain RUN: prints the logs of the hosts and fails
 complain() {
     tail -n 20 "$here/$1"-*.log >&2
     exit 1

@@ -1,11 +1,11 @@
-"""Every model on the same text, with its own objective, to the same budget: the section
+"""Trains every model on the same text, with its own objective and the same budget: the section
 "pretraining" of docs/results.md.
 
     python scripts/results.py --out results [--tokens 2000000] [--data DIR] [--only gpt,xlnet]
 
-Each cell is a run of its own and is saved when it ends; started again, the script goes on with the
-cell it was in, from its last checkpoint. `--only` says what is measured now; the page is made of
-all cells that there are. The runs with a memory are then validated with memories of other lengths
+Each cell is a separate run and is saved when it ends; if the script is started again, it continues
+with the current cell, from its last checkpoint. `--only` says what is measured now; the page is
+made of all cells. The runs with a memory are then validated with memories of other lengths
 (benchmarks/memory.py). Speeds are measured last, in short runs one after the other, so that they
 can be compared; `--no-speed` leaves that out. `--data` (or REGARD_DATA) names the directory with
 the Chinese text; without it that row is left out, and the page says so.
@@ -49,7 +49,7 @@ COMMON = (
     "batch.seq_len=256",
     "batch.size=16",
     "engine.compile=no",
-    "validation.samples=1000000",  # all of it, as the n-gram is measured
+    "validation.samples=1000000",  # the whole split, as the n-gram is measured on it
 )
 CELLS = (
     Cell("GPT", "gpt"),
@@ -75,7 +75,7 @@ CELLS = (
 
 
 class Found(NamedTuple):
-    """All cells that there are."""
+    """All cells that exist."""
 
     rows: list[dict[str, Any]]
     ngrams: dict[str, Any]  # by text
@@ -83,11 +83,11 @@ class Found(NamedTuple):
     memories: dict[str, list[dict[str, Any]]]  # by the name of a cell, shortest first
 
 
-SPEED_STEPS, WARM = 24, 3  # of a run that measures speed; the first ones are not counted
+SPEED_STEPS, WARM = 24, 3  # the steps of a speed run; its warmup steps are not counted
 
 
 def regard(*words: str) -> dict[str, Any]:
-    """One command of ours; its JSON."""
+    """Runs one command of ours and returns its JSON."""
     command = [sys.executable, "-m", "regard", *words, "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     if done.returncode:
@@ -97,7 +97,7 @@ def regard(*words: str) -> dict[str, Any]:
 
 
 def texts(out: Path, place: Path | None) -> dict[str, Path]:
-    """The prepared texts that can be had."""
+    """Returns the prepared texts that are available."""
     places = {"docs": out / "docs"}
     sources = {"docs": ["builtin:python-docs"]}
     chinese = place / "text" / "zh.txt.gz" if place else None
@@ -115,10 +115,10 @@ def run_of(cell: Cell, out: Path) -> Path:
 
 
 def check(cell: Cell, row: dict[str, Any], out: Path, tokens: int) -> dict[str, Any]:
-    """The cell, if it is what is asked for: its run has these settings and this budget."""
+    """Returns the cell if its run has these settings and this budget; refuses it otherwise."""
     run, each = run_of(cell, out), row["tokens"] / row["steps"]
     wrong = []
-    if abs(row["tokens"] - tokens) > each + tokens / 10:  # what is padding differs
+    if abs(row["tokens"] - tokens) > each + tokens / 10:  # the share of padding differs
         wrong.append(f"{row['tokens']:,} tokens, not {tokens:,}")
     if (run / "recipe.toml").is_file():
         recipe = tomllib.loads((run / "recipe.toml").read_text(encoding="utf-8"))
@@ -144,7 +144,7 @@ def train(cell: Cell, data: Path, out: Path, tokens: int) -> dict[str, Any]:
         settings = (*COMMON, *cell.settings)
         facts = regard("train", cell.model, str(data), *settings, "--out", str(run), *words)
     if facts["outcome"] != "done":
-        raise SystemExit(f"{cell.name}: {facts['outcome']}; start again to go on")
+        raise SystemExit(f"{cell.name}: {facts['outcome']}; start the script again to continue")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return {
         "cell": cell.name,
@@ -162,7 +162,8 @@ def train(cell: Cell, data: Path, out: Path, tokens: int) -> dict[str, Any]:
 
 
 def speed(cell: Cell, data: Path) -> dict[str, Any]:
-    """Tokens a second of the same settings, in the median of the steps of a short run."""
+    """Returns the tokens per second of the same settings: the median of the steps of a short
+    run."""
     short = ("validation.every=1000000", "validation.samples=1", "checkpoint.minutes=1e9")
     settings = (*COMMON, *cell.settings, *short)
     with tempfile.TemporaryDirectory() as place:
@@ -179,10 +180,10 @@ def speed(cell: Cell, data: Path) -> dict[str, Any]:
 
 
 def remembered(cell: Cell, data: Path, options: Any) -> None:
-    """The cells of a run that has a memory, which is validated with others as well."""
+    """Measures a run that has a memory: it is validated with memories of other lengths."""
     run = run_of(cell, options.out)
     if not (run / "model.safetensors").is_file():
-        print(f"{run} is no longer there: no other memories of it", file=sys.stderr)
+        print(f"{run} no longer exists, so other memories are not measured", file=sys.stderr)
         return
     weights = hashlib.blake2b((run / "model.safetensors").read_bytes(), digest_size=16).hexdigest()
     for rows in sorted({*memory.ROWS, memory.own(run)}):
@@ -196,7 +197,7 @@ def remembered(cell: Cell, data: Path, options: Any) -> None:
 
 
 def page(results: Found, missing: list[str]) -> str:
-    """The section, of what there is."""
+    """Returns the section, made of all cells."""
     rows, speeds = results.rows, results.speeds
     exact = [r for r in rows if r["objective"] in EXACT]
     others = [r for r in rows if r not in exact]
@@ -235,7 +236,7 @@ def page(results: Found, missing: list[str]) -> str:
 
 
 def exactly(rows: list[dict[str, Any]], results: Found) -> list[str]:
-    """The models that can be compared, beside the n-gram."""
+    """Returns the rows of the models that can be compared with the n-gram."""
     lines = []
     for row in sorted(rows, key=lambda r: (r["data"], Best(r)["bits_per_byte"])):
         ngram = results.ngrams[row["data"]]["bits_per_byte"]
@@ -281,7 +282,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--tokens", type=int, default=2_000_000)
     parser.add_argument("--data", type=Path, default=os.environ.get("REGARD_DATA"))
-    parser.add_argument("--only", default="", help="parts of names, with commas")
+    parser.add_argument("--only", default="", help="parts of cell names, separated by commas")
     parser.add_argument("--no-speed", action="store_true", help="leave out the runs for speed")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "results.md")
     options = parser.parse_args()

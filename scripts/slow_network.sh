@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What local SGD is worth where the network is slow: two hosts, joined by a cable of 50 Mbit/s,
-# train the same model for the same number of steps, once synchronously and once averaging the
-# weights every eighth step only.
+# Measures the gain of local SGD on a slow network: two hosts, joined by a cable of 50 Mbit/s, train
+# the same model for the same number of steps, once synchronously, and once with the weights
+# averaged only every eighth step.
 #
-#   sudo scripts/slow_network.sh [PYTHON]     needs `tc` as well
+#   sudo scripts/slow_network.sh [PYTHON]     # also needs `tc`
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
 rate=${RATE:-50mbit}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One run on two hosts, through torchrun's rendezvous. One host is killed in the middle and comes
-# back; the result must be, to the last bit, that of a run that nobody disturbed.
+# Tests one run on two hosts with torchrun's rendezvous. One host is killed in the middle and comes
+# back; the result must be equal, to the last bit, to that of an undisturbed run.
 #
 #   sudo scripts/two_hosts.sh [PYTHON]
 set -euo pipefail

@@ -41,7 +41,7 @@ def examples_of(
     if file is not None and texts:
         raise InputError("give texts or --file, not both")
     if file is not None and not file.is_file():
-        raise InputError(f"--file is {file}, which is not a file; give the path of a file")
+        raise InputError(f"--file is {file}, and there is no file with this name; give its path")
     if pair is not None and len(texts) != 1:
         raise InputError(f"--pair needs exactly one TEXT, and {len(texts)} were given")
     problems, fields = Problems(), reading.get("fields", {})

@@ -77,7 +77,7 @@ class RunOptions:
             keys = [f"{table}.{key}" for key in values] if isinstance(values, dict) else [table]
             names += [key for key in keys if key not in FREE]
         if names:
-            raise ConfigError(f"{names[0]} is given with --resume, but {OF_A_RUN}")
+            raise ConfigError(f"{names[0]} is given beside --resume, but {OF_A_RUN}")
 
 
 def without_open(table: Table) -> Table:

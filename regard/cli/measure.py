@@ -207,7 +207,7 @@ def measured_ngram(paths: list[str], options: Table) -> Table:
                          "--max-tokens")  # fmt: skip
     out = options.get("out")
     if out is not None and out.suffix not in (".json", ".safetensors"):
-        raise InputError(f"--out is {out}; its name must end in .json or .safetensors")
+        raise InputError(f"--out is {out}; give a name that ends in .json or .safetensors")
     if out is not None and not out.parent.is_dir():
         raise InputError(f"--out is {out}, but there is no directory {out.parent}; make it first")
     from regard.data.corpus import Corpus

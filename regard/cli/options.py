@@ -320,7 +320,7 @@ class Command:
         order = [name for name, leaf in leaves.items() if isinstance(leaf.about, Argument)]
         if len(words) > len(order):
             raise InputError(
-                f"{self.name} takes the arguments {', '.join(order)}, and {len(words)} were given"
+                f"{self.name} takes {', '.join(order)}; {len(words)} arguments were given"
             )
         values = dict(zip(order, words, strict=False)) | options
         for name in values:

@@ -276,7 +276,7 @@ def talk(dialogue: Any, asks: bool) -> None:
             case "/reset":
                 dialogue.reset()
             case text if text.startswith("/"):
-                print(f"{text} is not a command; {HELP}", file=sys.stderr)
+                print(f"there is no command {text}; {HELP}", file=sys.stderr)
             case text:
                 answer(dialogue, text)
 
@@ -341,10 +341,9 @@ def predict(
     """Predict with a fine-tuned model: the class of texts, the tags of words, the answer to a
     question, the best of several choices, how similar texts are, a translation, a summary, a reply.
 
-    The model knows its task, and each example gets one line. The texts of one example (two texts;
-    question and passage; premise and choices) stand in one line with tabs between them, or are
-    given as arguments. Without --max-new-tokens a text may be as long as the longest that the model
-    was trained on.
+    The model knows its task, and each example gets one line. The texts of an example (two texts;
+    question and passage; premise and choices) stand in a line with tabs between them, or are given
+    as arguments. --max-new-tokens is by default the length of the longest text in training.
 
     \b
     Examples:
