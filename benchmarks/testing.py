@@ -113,7 +113,7 @@ def forward(task: str, out: Path, precision: str, at_once: bool) -> float:
 
     from regard.api import load
     from regard.evaluation.predict import Predictor
-    from regard.tasks.inference import by_tokens, fitting, portions, side_by_side
+    from regard.tasks.inference import by_tokens, portions, side_by_side, tokens_per_batch
     from regard.training.train_module import autocast, evaluating, moved
 
     predictor = Predictor(load(out / task), precision)
@@ -122,7 +122,7 @@ def forward(task: str, out: Path, precision: str, at_once: bool) -> float:
     for part in portions(read(out / f"{task}.{TASKS[task]}", task), CHUNK):
         objective: Any = predictor.encode(part)
         model = objective.opened(model, out / task)
-        for places in by_tokens(objective.rows.sizes, fitting(like.device)):
+        for places in by_tokens(objective.rows.sizes, tokens_per_batch(like.device)):
             batch = objective.collate([objective.sample(0, place) for place in places])
             work.append((objective, moved(batch, like.device, like.dtype)))
 

@@ -82,7 +82,7 @@ class LoadedModel(Checkpoint):
             examples.append(parsed(place, values, Fields(kind, {}), problems, options))
         problems.refuse()
         bare = [example.without_gold() for example in examples if example is not None]
-        return given_back(ask(self, (kind.name,), bare, decoding), one)
+        return one_or_list(ask(self, (kind.name,), bare, decoding), one)
 
     # -- labels
 
@@ -110,33 +110,33 @@ class LoadedModel(Checkpoint):
         from regard.data.examples import TaggedExample
         from regard.tasks.tag import WORD, tagging
 
-        sequences, one = listed(sentences)
+        sequences, one = as_list(sentences)
         cut = [WORD.findall(s) if isinstance(s, str) else [*map(str, s)] for s in sequences]
         for number, words in enumerate(cut, 1):
             if not words or not all(words):
                 raise InputError(
                     f"sentence {number:,} has no words, or an empty word; leave it out"
                 )
-        visible([" ".join(words) for words in cut], "sentence")
+        check_texts([" ".join(words) for words in cut], "sentence")
         predictions = ask(self, ("tag",), [TaggedExample(tuple(words)) for words in cut], {})
         known = self._asked[-1].labels if predictions else []
         taggings = [
             tagging(words, prediction, known)
             for words, prediction in zip(cut, predictions, strict=True)
         ]
-        return given_back(taggings, one)
+        return one_or_list(taggings, one)
 
     def answer(self, question: str | Sequence[str], passage: str | Sequence[str]) -> Any:
         """Returns the words of a passage that answer a question, or "" if there is no answer.
         Several questions may share one passage."""
         from regard.data.examples import Question
 
-        first, one = listed(question)
-        second = beside(passage, len(first), "questions", "passages", spread=True)
-        visible(first, "question")
-        visible(second, "passage")
+        first, one = as_list(question)
+        second = second_texts(passage, len(first), "questions", "passages", spread=True)
+        check_texts(first, "question")
+        check_texts(second, "passage")
         examples = [Question(q, p) for q, p in zip(first, second, strict=True)]
-        return given_back(ask(self, ("answer",), examples, {}), one)
+        return one_or_list(ask(self, ("answer",), examples, {}), one)
 
     def choose(
         self,
@@ -148,16 +148,16 @@ class LoadedModel(Checkpoint):
         premise, such as cause or effect."""
         from regard.data.examples import MultipleChoice
 
-        first, one = listed(premise)
+        first, one = as_list(premise)
         lists: list[Any] = [choices] if one else list(choices)
         for each in lists:
             if isinstance(each, str) or len(each) < 2:
                 raise InputError(f"choices are {each!r}; give a list of at least two texts")
-            visible(each, "choice")
-        visible(first, "premise")
+            check_texts(each, "choice")
+        check_texts(first, "premise")
         kinds: list[Any] = [None] * len(first)
         if asks is not None:
-            kinds = beside(asks, len(first), "premises", "questions", spread=True)
+            kinds = second_texts(asks, len(first), "premises", "questions", spread=True)
         if len(lists) != len(first):
             raise InputError(
                 f"there are {len(first):,} premises but {len(lists):,} lists of choices; give one "
@@ -167,7 +167,7 @@ class LoadedModel(Checkpoint):
             MultipleChoice(text, tuple(several), kind)
             for text, several, kind in zip(first, lists, kinds, strict=True)
         ]
-        return given_back(ask(self, ("choose",), examples, {}), one)
+        return one_or_list(ask(self, ("choose",), examples, {}), one)
 
     def reward(
         self,
@@ -180,8 +180,8 @@ class LoadedModel(Checkpoint):
         from regard.methods.preference.run import check_reward
 
         check_reward(self)
-        texts, one = listed(replies)
-        visible(texts, "reply")
+        texts, one = as_list(replies)
+        check_texts(texts, "reply")
         contexts: list[Any] = [prompts] * len(texts) if isinstance(prompts, str) else [*prompts]
         if len(contexts) != len(texts):
             raise InputError(
@@ -191,19 +191,19 @@ class LoadedModel(Checkpoint):
         prompt_texts = [prompt if isinstance(prompt, str) else tuple(prompt) for prompt in contexts]
         examples = [Preference(a, text) for a, text in zip(prompt_texts, texts, strict=True)]
         predictions = ask(self, ("prefer",), examples, {})
-        return given_back([float(prediction.value) for prediction in predictions], one)
+        return one_or_list([float(prediction.value) for prediction in predictions], one)
 
     # -- texts
 
     def translate(self, texts: str | Sequence[str], **decoding: Any) -> Any:
         """Returns translations as Predictions, whose `value` is the text; `decoding` is as in
         `generate`."""
-        return rewritten(self, "translate", texts, decoding)
+        return predict_texts(self, "translate", texts, decoding)
 
     def summarize(self, texts: str | Sequence[str], **decoding: Any) -> Any:
         """Returns summaries as Predictions, whose `value` is the text; `decoding` is as in
         `generate`."""
-        return rewritten(self, "summarize", texts, decoding)
+        return predict_texts(self, "summarize", texts, decoding)
 
     def converse(
         self, turns: str | Sequence[str] | Sequence[Sequence[str]], **decoding: Any
@@ -218,7 +218,7 @@ class LoadedModel(Checkpoint):
             if isinstance(talk, str) or not talk or not talk[-1].strip():
                 raise InputError("a dialogue must be a list of turns whose last turn is not empty")
         examples = [DialogueExample((*talk, "")) for talk in talks]
-        return given_back(ask(self, ("converse",), examples, decoding), one)
+        return one_or_list(ask(self, ("converse",), examples, decoding), one)
 
     def generate(self, prompts: Prompt | Sequence[Prompt], **options: Any) -> Any:
         """Continues prompts: returns a Generation for each prompt, or a list of them if
@@ -230,7 +230,7 @@ class LoadedModel(Checkpoint):
         if options.get("num_samples", 1) == 1 and options.get("num_return_sequences", 1) == 1:
             generations = [several[0] for several in generations]
         ids = not isinstance(prompts, str) and len(prompts) > 0 and isinstance(prompts[0], int)
-        return given_back(generations, isinstance(prompts, str) or ids)
+        return one_or_list(generations, isinstance(prompts, str) or ids)
 
     def stream(self, prompt: Prompt, **options: Any) -> Generator[str, None, Generation]:
         """Yields the text of `generate` piece by piece, as soon as each piece is certain."""
@@ -243,8 +243,8 @@ class LoadedModel(Checkpoint):
         batch."""
         from regard.decoding.filling import fill
 
-        blanked, one = listed(texts)
-        filled: Any = given_back(fill(self, blanked, **options), one)
+        blanked, one = as_list(texts)
+        filled: Any = one_or_list(fill(self, blanked, **options), one)
         return filled
 
     def embed(
@@ -259,7 +259,7 @@ class LoadedModel(Checkpoint):
         Further options are length and precision; see regard/evaluation/embeddings.py."""
         from regard.evaluation.embeddings import embed
 
-        sequences, one = listed(texts)
+        sequences, one = as_list(texts)
         embedded = embed(
             self,
             sequences,
@@ -329,36 +329,38 @@ def labels(
     """Predicts the labels of texts, or of pairs of texts."""
     from regard.data.examples import LabeledExample
 
-    first, one = listed(texts)
-    visible(first, "text")
+    first, one = as_list(texts)
+    check_texts(first, "text")
     second: list[str | None] = [None] * len(first)
     if others is not None:
-        second = [*beside(others, len(first), "texts", "second texts")]
-        visible(second, "second text")
+        second = [*second_texts(others, len(first), "texts", "second texts")]
+        check_texts(second, "second text")
     examples = [LabeledExample(a, b) for a, b in zip(first, second, strict=True)]
-    return given_back(ask(loaded, tasks, examples, options), one)
+    return one_or_list(ask(loaded, tasks, examples, options), one)
 
 
-def rewritten(loaded: Any, task: str, texts: str | Sequence[str], decoding: dict[str, Any]) -> Any:
+def predict_texts(
+    loaded: Any, task: str, texts: str | Sequence[str], decoding: dict[str, Any]
+) -> Any:
     from regard.data.examples import TextPair
 
-    sequences, one = listed(texts)
-    visible(sequences, "text")
-    return given_back(ask(loaded, (task,), [TextPair(text) for text in sequences], decoding), one)
+    sequences, one = as_list(texts)
+    check_texts(sequences, "text")
+    return one_or_list(ask(loaded, (task,), [TextPair(text) for text in sequences], decoding), one)
 
 
 def same(one: Any, other: Any) -> bool:
     return one is other or (isinstance(one, tuple | dict | Path) and bool(one == other))
 
 
-def listed(texts: Any) -> tuple[list[Any], bool]:
+def as_list(texts: Any) -> tuple[list[Any], bool]:
     """Returns a list of texts, and whether the input was a single text."""
     if isinstance(texts, str):
         return [texts], True
     return list(texts), False
 
 
-def visible(texts: Sequence[Any], what: str) -> None:
+def check_texts(texts: Sequence[Any], what: str) -> None:
     """Refuses a text that is blank, or that is not valid Unicode."""
     from regard.decoding.prompts import readable
 
@@ -368,11 +370,11 @@ def visible(texts: Sequence[Any], what: str) -> None:
         readable(text)
 
 
-def given_back(answers: Sequence[Any], one: bool) -> Any:
+def one_or_list(answers: Sequence[Any], one: bool) -> Any:
     return answers[0] if one else list(answers)
 
 
-def beside(
+def second_texts(
     texts: str | Sequence[str], count: int, what: str, other: str, *, spread: bool = False
 ) -> list[str]:
     """Returns `count` second texts. With `spread`, a single text is used for all."""

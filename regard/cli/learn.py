@@ -21,8 +21,8 @@ PATIENCE = 20.0  # the longest step, in seconds, that a dry run measures
 FREE = ("budget.steps", "engine.device")  # the recipe keys that --resume may change
 BESIDE_RESUME = {"--resume", "--quiet", "--json", "--dry-run", "--steps", "--device"}
 OF_A_RUN = (
-    "a run goes on by its own recipe, of which only the steps may grow (--steps N); leave it out, "
-    "or begin a new run"
+    "a run continues with its own recipe, in which only the steps may grow (--steps N); leave it "
+    "out, or start a new run"
 )
 LEARNING = ("seed", "batch", "budget", "optimizer", "schedule", "validation", "engine")
 MODEL = Argument("MODEL", "A run or a model directory; with --resume the run to continue.")

@@ -280,7 +280,7 @@ def probe(
             beside = ["--no-untrained" if one == "--untrained" else one for one in beside]
         if beside:
             raise ConfigError(f"{beside[0]} is given with --resume, but a probing continues with "
-                              "its own options; give only OUT")  # fmt: skip
+                              "its own options; give OUT alone")  # fmt: skip
     elif out is None:
         raise ConfigError("--out is missing; give the directory for the results")
     chosen = None if resume else Probing(run, **plan)

@@ -31,8 +31,8 @@ def testing_of(data: Sequence[str], typed: Sequence[str], testing: Table, readin
     named = [option for option in typed if option in OF_DATA]
     if named and not data:
         raise ConfigError(
-            f"{named[0]} is about the test data, and --data is not given; give it, or leave the "
-            "option out"
+            f"{named[0]} is about the data that a model is tested on, and --data is not given; "
+            "give it, or leave the option out"
         )
     return testing | {"reading": reading}
 
@@ -97,8 +97,8 @@ def prune(
     by_importance = plan.heads or (plan.hidden and plan.by != "magnitude")
     if "samples" in options and not by_importance:
         raise ConfigError(
-            "--importance-examples is the amount of --data that measures importance, and nothing "
-            "is pruned by importance here; leave it out"
+            "--importance-examples says how much of --data measures importance, and nothing is "
+            "pruned by importance here; leave it out"
         )
     from regard.methods.prune.run import prune as shrink
     from regard.training.hardware import quick_malloc
@@ -122,7 +122,7 @@ def in_lines(report: Table) -> Iterator[str]:
         yield f"{name} without heads {', '.join(map(str, heads))}"
     if unread := report.get("calibration", {}).get("unread"):
         # A text is only read by the encoder, so the decoder sees nothing of it.
-        yield f"not calibrated, because the text does not pass them: {listed(unread)}"
+        yield f"not fitted, because the text does not pass them: {listed(unread)}"
     if stays := report.get("stays"):
         yield f"as they were: {listed(stays)}"
 

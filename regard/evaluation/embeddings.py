@@ -24,7 +24,7 @@ from regard.data.input_formats import FormattedInput, framed
 from regard.data.special_tokens import special_of
 from regard.decoding.prompts import readable
 from regard.formats.directory import Checkpoint
-from regard.tasks.inference import by_tokens, fitting
+from regard.tasks.inference import by_tokens, tokens_per_batch
 from regard.training.train_module import autocast, blocks, evaluating
 
 POOLING = ("mean", "first", "last")
@@ -58,7 +58,7 @@ def embed(
     like = next(loaded.model.parameters())
     sizes = np.array([len(row.ids) for row in rows])
     with evaluating(loaded.model), autocast(like.device, precision):
-        for places in by_tokens(sizes, fitting(like.device)) if len(rows) else ():
+        for places in by_tokens(sizes, tokens_per_batch(like.device)) if len(rows) else ():
             hidden, attention_mask = reader.states([rows[place] for place in places])
             vectors = pooled(hidden.float(), attention_mask, pooling)
             table[places] = (F.normalize(vectors, dim=1) if normalize else vectors).cpu().numpy()

@@ -22,7 +22,7 @@ import torch
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.corpus import MARKER, Corpus, read_marker
 from regard.data.tokenizer import Tokenizer
-from regard.evaluation.predictors import names_of, opened, task_of
+from regard.evaluation.predictors import load_to_device, names_of, task_of
 from regard.evaluation.preflight import check_used
 from regard.formats.directory import Checkpoint
 from regard.metrics.bootstrap import between, counts
@@ -110,7 +110,7 @@ def split_of(loaded: Checkpoint, tokenizer: Tokenizer, data: str, split: str) ->
     return corpus
 
 
-def limited(corpus: Corpus, documents: int) -> Corpus:
+def first_documents(corpus: Corpus, documents: int) -> Corpus:
     """Returns the corpus with its first documents only; 0 means all."""
     if not documents or documents >= len(corpus.documents) - 1:
         return corpus
@@ -196,7 +196,7 @@ def surprisals(
             with autocast(device, precision):
                 hidden = objective.hidden(model, batch, state)
                 each = inner(model).output.each(hidden[scored], batch["targets"][scored])
-            where = [begin(objective, place) for place in places]
+            where = [first_target(objective, place) for place in places]
             sizes = scored.sum(1).tolist()
             at = np.concatenate([np.arange(b, b + n) for b, n in zip(where, sizes, strict=True)])
             documents = np.searchsorted(corpus.documents, at, "right") - 1
@@ -206,7 +206,7 @@ def surprisals(
     return TextScore(objective, gold, nats.tolist())
 
 
-def begin(objective: CausalObjective | Recurrent, sample: int) -> int:
+def first_target(objective: CausalObjective | Recurrent, sample: int) -> int:
     """Returns the position in the split of the first token that a sample predicts and that
     counts."""
     if isinstance(objective, Recurrent):
@@ -309,10 +309,10 @@ def examine_text(
         )
     prepared = len(data) == 1 and Path(data[0], MARKER).is_file()
     check_used(plan, {"strict": False, "language": False, "split": prepared}, "text")
-    other = rival(run, plan)
+    other = comparison_model(run, plan)
     notes = [f"{run} has learned no task: this is how well it predicts the text"]
     with corpus_for(loaded, data, plan) as whole:
-        corpus = limited(whole, plan.limit)
+        corpus = first_documents(whole, plan.limit)
         if corpus is not whole:
             total = len(whole.documents) - 1
             notes.append(f"only the first {plan.limit:,} of {total:,} documents were tested")
@@ -336,11 +336,11 @@ def examine_text(
     return result, rows
 
 
-def rival(run: str, plan: Plan) -> Checkpoint | None:
+def comparison_model(run: str, plan: Plan) -> Checkpoint | None:
     """Opens the model to compare with, and refuses a wrong one before any text is read."""
     if not plan.against:
         return None
-    other = opened(plan.against)
+    other = load_to_device(plan.against)
     if task_of(other):
         raise ConfigError(
             f"{plan.against} was fine-tuned for {task_of(other)}, and {run} for no task; compare "
@@ -360,7 +360,7 @@ def against_reader(
 ) -> dict[str, Any]:
     """Compares with another model. If the tokens differ, only bits per byte can be compared."""
     with corpus_for(other, data, plan) as corpus:
-        theirs = read_through(other, limited(corpus, plan.limit), plan, watch)
+        theirs = read_through(other, first_documents(corpus, plan.limit), plan, watch)
     if not isinstance(theirs, TextScore):
         raise ConfigError(
             f"{plan.against} does not read from left to right, but {run} does; compare two causal "

@@ -215,7 +215,7 @@ class Scorer:
         logprobs: dict[LikelihoodRequest, tuple[float, ...]] = {}
         with at_rest(self.model), torch.inference_mode():
             for hidden, places in self.read(list(dict.fromkeys(asks))):
-                logprobs |= answered(self.asked, hidden, places)
+                logprobs |= log_probabilities(self.asked, hidden, places)
         return [logprobs[ask] for ask in asks]
 
     def read(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
@@ -224,11 +224,11 @@ class Scorer:
         elif self.model.decoding == "queries":
             yield from self.permuted(asks)
         else:
-            apart, together = self.divided(asks)
-            yield from self.joined(apart)
-            yield from self.shared(together)
+            apart, together = self.group_by_context(asks)
+            yield from self.whole_rows(apart)
+            yield from self.shared_contexts(together)
 
-    def divided(
+    def group_by_context(
         self, asks: list[LikelihoodRequest]
     ) -> tuple[list[LikelihoodRequest], list[list[LikelihoodRequest]]]:
         """Returns the requests with their own rows, and the groups that share a context worth
@@ -253,7 +253,7 @@ class Scorer:
                 apart += group
         return apart, together
 
-    def joined(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
+    def whole_rows(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
         """Yields rows of context and completion. A row that is the prefix of another is not read
         again."""
         rows: list[tuple[int, ...]] = []
@@ -275,7 +275,7 @@ class Scorer:
                 ],
             )
 
-    def shared(self, groups: list[list[LikelihoodRequest]]) -> Iterator[Read]:
+    def shared_contexts(self, groups: list[list[LikelihoodRequest]]) -> Iterator[Read]:
         """Reads contexts of one length together, each once, and then all their completions."""
         by_size: dict[int, list[list[LikelihoodRequest]]] = defaultdict(list)
         for group in groups:
@@ -345,7 +345,7 @@ def in_order(asks: list[LikelihoodRequest]) -> list[ScoredPosition]:
     return [ScoredPosition(row, 0, ask) for row, ask in enumerate(asks)]
 
 
-def answered(
+def log_probabilities(
     model: Any, hidden: Tensor, places: list[ScoredPosition]
 ) -> dict[LikelihoodRequest, tuple[float, ...]]:
     """Returns log-probabilities. Logits are computed only at requested positions, and once for

@@ -20,7 +20,7 @@ from regard.tasks import task as find_task
 from regard.tasks.base import Prediction, Task
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.data import learners
-from regard.tasks.inference import ROWS, portions, said_of
+from regard.tasks.inference import ROWS, portions, predict_rows
 from regard.tasks.labeled import TASK, LabeledObjective
 from regard.tasks.task_tokens import marked
 from regard.training.data import options_of
@@ -99,7 +99,7 @@ class Predictor:
                 self.model = objective.opened(self.model, self.loaded.path)
                 objective.check(self.model)
                 self.ready = True
-        return objective.merge(said_of(objective, self.model, self.precision))
+        return objective.merge(predict_rows(objective, self.model, self.precision))
 
 
 def facts_of(loaded: Checkpoint) -> dict[str, Any]:

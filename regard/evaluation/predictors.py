@@ -62,23 +62,23 @@ def predictor_for(
 
 def writes(loaded: Checkpoint, task: str = "") -> bool:
     """Returns whether the model answers in text."""
-    if kept(loaded):
+    if has_task_file(loaded):
         return learns_to_write(facts_of(loaded)["objective"].get("name", ""))
-    return not headed(loaded) and bool(task_of(loaded, task))
+    return not has_task_head(loaded) and bool(task_of(loaded, task))
 
 
-def kept(loaded: Checkpoint) -> bool:
+def has_task_file(loaded: Checkpoint) -> bool:
     return loaded.path is not None and (loaded.path / TASK).is_file()
 
 
-def headed(loaded: Checkpoint) -> bool:
+def has_task_head(loaded: Checkpoint) -> bool:
     return headed_task(loaded.model) is not None
 
 
 def task_of(loaded: Checkpoint, task: str = "") -> str:
     """Returns the task that a model was trained for, or can do as it is; "" for a pure language
     model."""
-    if kept(loaded) or headed(loaded):
+    if has_task_file(loaded) or has_task_head(loaded):
         return str(facts_of(loaded)["task"])
     from regard.evaluation.text_predictor import facts_for
 
@@ -109,11 +109,11 @@ def learners(task: str) -> list[str]:
     from regard.tasks.as_text import writers
 
     kind = find(task)
-    headed = kind.objective().learners() if kind.has_objective else []
-    return [*headed, *(name for name in writers(kind) if name not in headed)]
+    with_head = kind.objective().learners() if kind.has_objective else []
+    return [*with_head, *(name for name in writers(kind) if name not in with_head)]
 
 
-def opened(run: str) -> Checkpoint:
+def load_to_device(run: str) -> Checkpoint:
     """Loads a model directory onto the fastest device of this machine."""
     loaded = load(run)
     loaded.model.to(pick_device(None))

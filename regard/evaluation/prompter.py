@@ -203,7 +203,7 @@ class ChoicePrompter(Prompter):
             "byte": [each.per_byte for each in likelihoods],
             "calibrated": [a - b for a, b in zip(raw, neutral, strict=True)],
         }
-        choices = {name: names[best(values)] for name, values in scores.items()}
+        choices = {name: names[argmax(values)] for name, values in scores.items()}
         return {
             "id": example.id,
             "number": number,
@@ -219,8 +219,8 @@ class ChoicePrompter(Prompter):
         mean probability."""
         if not self.options.blank:
             return list(rows[0])
-        shares = [[x - log_sum(row) for x in row] for row in rows]
-        return [log_sum(column) - math.log(len(rows)) for column in zip(*shares, strict=True)]
+        shares = [[x - log_sum_exp(row) for x in row] for row in rows]
+        return [log_sum_exp(column) - math.log(len(rows)) for column in zip(*shares, strict=True)]
 
 
 class OpenAnswerPrompter(Prompter):
@@ -291,20 +291,20 @@ def prompter_for(
     return kind(loaded, examples, task, pool, options)
 
 
-def best(values: Sequence[float]) -> int:
+def argmax(values: Sequence[float]) -> int:
     """Returns the index of the first maximum."""
     return max(range(len(values)), key=lambda i: values[i])
 
 
-def log_sum(values: Sequence[float]) -> float:
+def log_sum_exp(values: Sequence[float]) -> float:
     """Returns log Σ exp of the values."""
     most = max(values)
     return most + math.log(sum(math.exp(value - most) for value in values))
 
 
-def shared(values: Sequence[float]) -> list[float]:
+def softmax(values: Sequence[float]) -> list[float]:
     """Returns the softmax of the values."""
-    return [math.exp(value - log_sum(values)) for value in values]
+    return [math.exp(value - log_sum_exp(values)) for value in values]
 
 
 def check_examples(examples: Sequence[Example], task: Task) -> None:

@@ -34,7 +34,7 @@ from regard.evaluation.prompter import (
     Prompter,
     Row,
     prompter_for,
-    shared,
+    softmax,
 )
 from regard.formats.directory import Checkpoint
 from regard.metrics.base import TaskMetric
@@ -93,7 +93,7 @@ def report(
     numbers = [row["number"] for row in rows]
     texts = [asker.template.context(asker.values(asker.examples[i])) for i in numbers]
     if choosing:
-        more = {"scores": [beliefs(row, options.score) for row in rows]}
+        more = {"scores": [answer_probabilities(row, options.score) for row in rows]}
     result = summarize(
         metric,
         gold,
@@ -116,7 +116,7 @@ def report(
     }
     if choosing:
         neutral = {"blank": list(options.blank)} if options.blank else {"neutral": asker.neutral}
-        facts |= {"score": options.score, **neutral, **compared(rows, options)}
+        facts |= {"score": options.score, **neutral, **accuracy_by_score(rows, options)}
     else:
         facts |= more
     lengths = {"dropped_shots": asker.dropped, "shortened": asker.short, "cut": asker.cut}
@@ -124,13 +124,13 @@ def report(
     return result | facts | lengths | {"notes": notes, "predictions": rows}
 
 
-def beliefs(row: Row, score: str) -> dict[Any, float]:
+def answer_probabilities(row: Row, score: str) -> dict[Any, float]:
     """Returns the probability of each answer: the softmax of the scores that decide."""
     scores: dict[Any, float] = row["scores"][score]
-    return dict(zip(scores, shared(list(scores.values())), strict=True))
+    return dict(zip(scores, softmax(list(scores.values())), strict=True))
 
 
-def compared(rows: list[Row], options: Options) -> dict[str, Any]:
+def accuracy_by_score(rows: list[Row], options: Options) -> dict[str, Any]:
     """Returns the accuracy of each score, and of two baselines without a model."""
     by = {}
     for name in SCORES:

@@ -31,9 +31,9 @@ from regard.evaluation.page import write_page
 from regard.evaluation.predictors import (
     ExamplePredictor,
     check_task,
-    kept,
+    has_task_file,
+    load_to_device,
     names_of,
-    opened,
     predictor_for,
     task_of,
     writes,
@@ -67,15 +67,15 @@ def examine(
     began = time.monotonic()
     progress = Progress(quiet=quiet)
     try:
-        loaded = opened(run)
+        loaded = load_to_device(run)
         if plan.task:
             plan = replace(plan, task=check_task(loaded, [plan.task]))
         if examples_asked(loaded, data, plan):
-            result, rows = examine_task(loaded, run, data, plan, told(progress))
+            result, rows = examine_task(loaded, run, data, plan, progress_callback(progress))
         else:
             from regard.evaluation.language_modeling import examine_text
 
-            result, rows = examine_text(loaded, run, data, plan, told(progress))
+            result, rows = examine_text(loaded, run, data, plan, progress_callback(progress))
     finally:
         progress.close()
     result |= {"title": f"{Path(run).resolve().name}: {result['task']}", "model": run,
@@ -98,7 +98,7 @@ def examples_asked(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> bool:
     )
 
 
-def told(progress: Progress) -> Watch:
+def progress_callback(progress: Progress) -> Watch:
     """Returns a callback that prints the progress from time to time."""
 
     def step(what: str, done: int, of: int) -> None:
@@ -117,7 +117,7 @@ def examine_task(
     loaded: Checkpoint, run: str, data: Sequence[str], plan: Plan, watch: Watch
 ) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     """Tests a model that was trained for a task. All checks run before the first prediction."""
-    predictor, other = both(loaded, run, plan)
+    predictor, other = both_predictors(loaded, run, plan)
     task, labels = find(predictor.task), predictor.labels
     metric = task.metric(labels)
     examples, notes = examples_of(data, predictor, plan)
@@ -231,21 +231,21 @@ def answers(
 # -- two runs
 
 
-def both(
+def both_predictors(
     loaded: Checkpoint, run: str, plan: Plan
 ) -> tuple[ExamplePredictor, ExamplePredictor | None]:
     """Returns the predictor of the tested run, and that of the run to compare with, if there is
     one."""
-    models = [loaded, *([opened(plan.against)] if plan.against else [])]
-    if "prefix" in plan.decoding and all(map(kept, models)):
+    models = [loaded, *([load_to_device(plan.against)] if plan.against else [])]
+    if "prefix" in plan.decoding and all(map(has_task_file, models)):
         raise ConfigError(
             f"prefix is {plan.decoding['prefix']!r}, but {run} has its own prefix (task.json); "
             "leave it out: it is for a published model"
         )
-    predictor = asking(loaded, plan, plan.task)
+    predictor = predictor_of(loaded, plan, plan.task)
     if not plan.against:
         return predictor, None
-    other = asking(models[1], plan, check_task(models[1], [predictor.task]))
+    other = predictor_of(models[1], plan, check_task(models[1], [predictor.task]))
     ours, theirs = (find(each.task).kind_of(each.labels) for each in (predictor, other))
     if ours != theirs:
         raise ConfigError(
@@ -255,9 +255,11 @@ def both(
     return predictor, other
 
 
-def asking(loaded: Checkpoint, plan: Plan, task: str) -> ExamplePredictor:
+def predictor_of(loaded: Checkpoint, plan: Plan, task: str) -> ExamplePredictor:
     """Returns the predictor of a model. A run that was trained for its task has its own prefix."""
-    decoding = {k: v for k, v in plan.decoding.items() if k != "prefix" or not kept(loaded)}
+    decoding = {
+        k: v for k, v in plan.decoding.items() if k != "prefix" or not has_task_file(loaded)
+    }
     return predictor_for(loaded, task=task, precision=plan.precision, **decoding)
 
 
@@ -307,7 +309,7 @@ def write(out: Path, result: dict[str, Any], rows: Iterator[dict[str, Any]]) -> 
     try:
         out.mkdir(parents=True, exist_ok=True)
         with replacing(out / ANSWERS) as part, part.open("w", encoding="utf-8") as file:
-            file.writelines(map(in_line, rows))
+            file.writelines(map(json_line, rows))
         write_page(out / PAGE, result)
         write_json(out / FACTS, result)
     except OSError as error:
@@ -316,7 +318,7 @@ def write(out: Path, result: dict[str, Any], rows: Iterator[dict[str, Any]]) -> 
         ) from None
 
 
-def in_line(row: dict[str, Any]) -> str:
+def json_line(row: dict[str, Any]) -> str:
     """Returns a line of JSON. Only rows with values that are not plain take the slow path."""
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"

@@ -36,7 +36,7 @@ from regard.objectives.base import Batch, HeadAnswers, Loss, Objective, Sample, 
 from regard.objectives.causal import choose
 from regard.objectives.reading import inner
 from regard.tasks.base import Prediction
-from regard.tasks.inference import said_of
+from regard.tasks.inference import predict_rows
 from regard.tasks.labeled import LabeledObjective
 from regard.tasks.multi_row import check_bare
 from regard.tasks.spans import (
@@ -349,7 +349,7 @@ class AnswerObjective(LabeledObjective):
         """Returns the tau with the best F1. Returns None if the examples are not both answerable
         and unanswerable, because then nothing can be chosen."""
         nulls, texts, gold = [], [], []
-        for read, (one, _) in zip(self.reads, self.replies(said_of(self, model)), strict=True):
+        for read, (one, _) in zip(self.reads, self.replies(predict_rows(self, model)), strict=True):
             known = read.example.impossible or read.example.answers
             if known and one.candidates and one.null is not None:
                 nulls.append(one.null)

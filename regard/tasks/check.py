@@ -71,7 +71,7 @@ class LearnedData:
         return other
 
 
-def figures(counts: Counter[int]) -> dict[str, int]:
+def length_quantiles(counts: Counter[int]) -> dict[str, int]:
     """Returns quantiles of the lengths by nearest rank, so that each is a length that occurs."""
     total, result = counts.total(), {}
     for name, share in SHARES.items():
@@ -180,7 +180,7 @@ class Checker:
             "labeled": self.labeled,
             "labels": dict(self.labels.most_common()),
             "lengths": {
-                part: {unit: figures(counts) for unit, counts in units.items()}
+                part: {unit: length_quantiles(counts) for unit, counts in units.items()}
                 for part, units in self.lengths.items()
             },
         }
@@ -221,7 +221,7 @@ class TokenCounter:
             "directory": self.directory,
             "context": self.context,
             "too_long": self.over,
-            "tokens": figures(self.counts),
+            "tokens": length_quantiles(self.counts),
         }
 
 

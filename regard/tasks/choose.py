@@ -86,7 +86,9 @@ class Choose(MultiRow):
     def asked_second(self, examples: Sequence[MultipleChoice]) -> Iterator[list[FormattedInput]]:
         """Yields rows for encoders: the premise, then the question together with the choice."""
         premises = self.texts([example.premise for example in examples])
-        flat = iter(self.texts([answered(e, choice) for e in examples for choice in e.choices]))
+        flat = iter(
+            self.texts([question_with_choice(e, choice) for e in examples for choice in e.choices])
+        )
         for example, premise in zip(examples, premises, strict=True):
             asks = bool(question(example))
             yield [self.row_of_answer(premise, next(flat), asks) for _ in example.choices]
@@ -152,7 +154,7 @@ def question(example: MultipleChoice) -> str:
     return ASKED.get(asks.lower(), asks)
 
 
-def answered(example: MultipleChoice, choice: str) -> str:
+def question_with_choice(example: MultipleChoice, choice: str) -> str:
     """Returns the question with a choice. If the question has a gap, the choice fills it."""
     asks = question(example)
     return asks.replace(GAP, choice) if GAP in asks else joined(asks, choice)
@@ -206,7 +208,7 @@ class ChooseTask(Task):
                 raise BadRecord("wrong-type", f"choice {number} is {type(text).__name__}, not text")
             if not text.strip():
                 raise BadRecord("empty-text", f"choice {number} is empty")
-        label = pointed(record.get("label"), choices, keys) if record.has("label") else None
+        label = choice_index(record.get("label"), choices, keys) if record.has("label") else None
         first = record.fields.first.setdefault("choices", len(choices))
         if len(choices) != first:
             record.warn(
@@ -232,20 +234,20 @@ class ChooseTask(Task):
     def source(self, example: Example) -> str:
         if not isinstance(example, MultipleChoice):
             return super().source(example)
-        named = [f"{spelled(i)}: {text}" for i, text in enumerate(example.choices)]
+        named = [f"{choice_name(i)}: {text}" for i, text in enumerate(example.choices)]
         asks = [f"question: {example.asks}"] if example.asks is not None else []
         return " ".join([*named, f"premise: {example.premise}", *asks])
 
     def target(self, example: Example) -> str:
         label = getattr(example, "label", None)
-        return spelled(label) if isinstance(label, int) else super().target(example)
+        return choice_name(label) if isinstance(label, int) else super().target(example)
 
     def closed(self, examples: Sequence[Example], labels: Sequence[str]) -> list[str]:
         most = max((len(e.choices) for e in examples if isinstance(e, MultipleChoice)), default=0)
-        return [spelled(i) for i in range(most)]
+        return [choice_name(i) for i in range(most)]
 
     def value(self, example: Any, word: str | None, text: str, labels: Sequence[str]) -> Any:
-        known = [spelled(i) for i in range(len(example.choices))]
+        known = [choice_name(i) for i in range(len(example.choices))]
         return known.index(word) if word in known else text
 
     def is_sure(self, labels: Sequence[str]) -> bool:
@@ -316,7 +318,7 @@ def listed_choices(record: FieldRecord) -> tuple[list[Any], list[str]]:
     return value, []
 
 
-def pointed(value: Any, choices: list[str], keys: list[str]) -> int:
+def choice_index(value: Any, choices: list[str], keys: list[str]) -> int:
     """Returns the index that a label means. A label is a number from 0, the choice's name, a
     letter, or the text of the choice."""
     if value is None or value == "":
@@ -341,7 +343,7 @@ def pointed(value: Any, choices: list[str], keys: list[str]) -> int:
     return index
 
 
-def spelled(index: int) -> str:
+def choice_name(index: int) -> str:
     return f"choice{index + 1}"
 
 

@@ -65,7 +65,7 @@ def labeled_data(recipe: Recipe, split: str) -> TaskCorpus:
     options, task = recipe.examples, find(recipe.examples.task or "")
     problems = Problems()
     examples = splits_of(recipe, problems, [split])[split]
-    examples = labeled_alone(examples, recipe, problems)
+    examples = drop_unlabeled(examples, recipe, problems)
     digest = digest_of(recipe)
     labels = list(options.labels or [])
     if not labels and split == "train":
@@ -100,7 +100,7 @@ def splits_of(
     return splits
 
 
-def labeled_alone(examples: list[Example], recipe: Recipe, problems: Problems) -> list[Example]:
+def drop_unlabeled(examples: list[Example], recipe: Recipe, problems: Problems) -> list[Example]:
     """Returns the labeled examples. A mix of labeled and unlabeled examples is an error, as in
     'regard check', unless the recipe skips it."""
     options = recipe.examples

@@ -31,7 +31,7 @@ MOST = 16  # the maximum number of batches at once: each needs memory
 DIVIDING = Lock()  # torch shares one number among all threads that have not yet read theirs
 
 
-def said_of(objective: LabeledObjective, model: Any, precision: str = "fp32") -> list[Any]:
+def predict_rows(objective: LabeledObjective, model: Any, precision: str = "fp32") -> list[Any]:
     """Returns the prediction of a model for each row of an objective."""
     like = next(model.parameters())
 
@@ -41,7 +41,7 @@ def said_of(objective: LabeledObjective, model: Any, precision: str = "fp32") ->
             return objective.predict(model, moved(batch, like.device, like.dtype))
 
     outputs: list[Any] = [None] * len(objective)
-    batches = list(by_tokens(objective.rows.sizes, fitting(like.device)))
+    batches = list(by_tokens(objective.rows.sizes, tokens_per_batch(like.device)))
     with evaluating(model):
         for places, rows in zip(batches, side_by_side(ask, batches, like.device), strict=True):
             for place, one in zip(places, rows, strict=True):
@@ -49,7 +49,7 @@ def said_of(objective: LabeledObjective, model: Any, precision: str = "fp32") ->
     return outputs
 
 
-def fitting(device: torch.device) -> int:
+def tokens_per_batch(device: torch.device) -> int:
     """Returns the number of tokens of a batch with which the device is fast."""
     return FEW if device.type == "cpu" else TOKENS
 

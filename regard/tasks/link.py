@@ -64,7 +64,9 @@ class Mention(Example):
         yield from (("choice", str(candidate)) for candidate in self.candidates)
 
     def inputs(self) -> Iterator[tuple[str, str | None]]:
-        yield from ((asked(self), str(candidate)) for candidate in self.candidates or ("",))
+        yield from (
+            (mention_and_text(self), str(candidate)) for candidate in self.candidates or ("",)
+        )
 
     def record(self) -> Iterator[tuple[str, Any]]:
         yield from (("text", self.text), ("mention", self.mention))
@@ -78,7 +80,7 @@ class Mention(Example):
         return {"text": self.text, "mention": self.mention, "candidates": names}
 
 
-def asked(example: Mention) -> str:
+def mention_and_text(example: Mention) -> str:
     """Returns the mention followed by its text, as a question stands before its passage."""
     return f"{example.mention} : {example.text}"
 
@@ -87,7 +89,7 @@ def asked(example: Mention) -> str:
 
 
 @lru_cache(2)
-def opened(path: str, changed: int) -> Graph:
+def open_graph(path: str, changed: int) -> Graph:
     return Graph.read(path)
 
 
@@ -100,10 +102,12 @@ def candidates_in(graph: Graph, mention: str, most: int) -> tuple[EntityCandidat
         own = {word.casefold() for word in split(name)}
         if words and words <= own:
             able.append((len(own), name))
-    return tuple(EntityCandidate(name, described(graph, name)) for _, name in sorted(able)[:most])
+    return tuple(
+        EntityCandidate(name, description_of(graph, name)) for _, name in sorted(able)[:most]
+    )
 
 
-def described(graph: Graph, name: str) -> str:
+def description_of(graph: Graph, name: str) -> str:
     return " ; ".join(f"{t.predicate} {t.object}" for t in graph.of_entity(name))
 
 
@@ -157,11 +161,11 @@ class Link(Choose):
             return None
         if not file.is_file():
             raise InputError(f"objective.graph is {file}, which is not a file; give its path")
-        return opened(str(file), file.stat().st_mtime_ns)
+        return open_graph(str(file), file.stat().st_mtime_ns)
 
     def groups(self) -> Iterator[list[FormattedInput]]:
         examples: Any = self.corpus.examples
-        firsts = self.texts([asked(example) for example in examples])
+        firsts = self.texts([mention_and_text(example) for example in examples])
         flat = iter(self.texts([str(one) for candidates in self.candidates for one in candidates]))
         for first, candidates in zip(firsts, self.candidates, strict=True):
             yield [self.row(first, next(flat), False) for _ in candidates]

@@ -120,7 +120,7 @@ class MultiRow(LabeledObjective):
         indices of each sample, and `held` [B, K] says which of them exist."""
         if not self.several:
             return super().collate(samples)
-        batch = super().collate([row for sample in samples for row in divided(sample)])
+        batch = super().collate([row for sample in samples for row in split_rows(sample)])
         counts = np.array([len(sample["lengths"]) for sample in samples])
         place = np.arange(counts.max())
         inside = place < counts[:, None]
@@ -222,7 +222,7 @@ def check_bare(card: Family) -> None:
         )
 
 
-def divided(sample: Sample) -> list[Sample]:
+def split_rows(sample: Sample) -> list[Sample]:
     """Splits a sample into its rows."""
     ends = np.cumsum(sample["lengths"])[:-1]
     names = [name for name in ROWS if name in sample]

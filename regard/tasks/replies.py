@@ -17,7 +17,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.objectives.causal import choose
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.labeled import task_facts
-from regard.tasks.text_forms import ids_of, newest, shown
+from regard.tasks.text_forms import fit_turns, ids_of, turns_before_last
 
 FORMS = ("text", "dialogue")
 
@@ -32,7 +32,7 @@ class Prompt(NamedTuple):
     def fit(self, room: int) -> tuple[list[int], bool]:
         """Returns at most `room` ids (the oldest turns are dropped), and whether any was
         dropped."""
-        ids = newest(self.system, self.rest, room)
+        ids = fit_turns(self.system, self.rest, room)
         return ids, len(ids) < sum(map(len, (*self.system, *self.rest)))
 
 
@@ -71,7 +71,7 @@ def turns_of(example: Preference, form: str) -> tuple[list[str], list[str]]:
     if isinstance(example.prompt, str):
         return [], [example.prompt] if example.prompt or form == "text" else []
     roles = None if example.roles is None else (*example.roles, "")
-    return shown(DialogueExample((*example.prompt, ""), roles), None)
+    return turns_before_last(DialogueExample((*example.prompt, ""), roles), None)
 
 
 def replies_of(texts: Sequence[str], tokenizer: Tokenizer, special: Special) -> list[list[int]]:

@@ -244,7 +244,7 @@ class Tag(LabeledObjective):
             rows = scores.flatten(0, 1)
             each = cross_entropy(rows, gold, ignore_index=IGNORED, reduction="none")
             nats = each.sum() if self.shares is None else (each * batch["shares"].flatten()).sum()
-        seen = {} if self.learning else self.found(model, scores.detach(), batch)
+        seen = {} if self.learning else self.count_correct(model, scores.detach(), batch)
         return Loss({self.name: nats}, self.counted(batch), seen)
 
     def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
@@ -257,7 +257,9 @@ class Tag(LabeledObjective):
 
     # -- validation
 
-    def found(self, model: Any, scores: Tensor, batch: Batch) -> dict[str, tuple[Tensor, Any]]:
+    def count_correct(
+        self, model: Any, scores: Tensor, batch: Batch
+    ) -> dict[str, tuple[Tensor, Any]]:
         """Counts the correct entities among the predicted and the gold ones; without entities, the
         correct words. Each window is read by itself: an entity across the end of a window counts as
         its parts."""

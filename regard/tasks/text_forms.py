@@ -66,7 +66,7 @@ class LabelWords:
 # -- dialogue
 
 
-def shown(dialogue: DialogueExample, memory: int | None) -> tuple[list[str], list[str]]:
+def turns_before_last(dialogue: DialogueExample, memory: int | None) -> tuple[list[str], list[str]]:
     """Returns the turns before the last one, as decoding/dialogue.py shows them: the system turns,
     and then the newest turn with `memory` turns before it (None: all)."""
     before = dialogue.turns[:-1]
@@ -76,7 +76,7 @@ def shown(dialogue: DialogueExample, memory: int | None) -> tuple[list[str], lis
     return system, rest if memory is None else rest[max(0, len(rest) - 1 - memory) :]
 
 
-def newest(system: list[list[int]], rest: list[list[int]], room: int) -> list[int]:
+def fit_turns(system: list[list[int]], rest: list[list[int]], room: int) -> list[int]:
     """Returns the ids of the turns that fit. The oldest exchanges are dropped first."""
     while True:
         ids = [i for turn in (*system, *rest) for i in turn]
@@ -121,14 +121,14 @@ class TextFormatter:
         self, dialogues: Sequence[Any], rooms: Sequence[int]
     ) -> tuple[list[list[int]], int]:
         """Returns the ids of the turns before the last one, and how many dialogues were cut."""
-        parts = [shown(dialogue, self.memory) for dialogue in dialogues]
+        parts = [turns_before_last(dialogue, self.memory) for dialogue in dialogues]
         ids = iter(self.closed([turn for system, rest in parts for turn in (*system, *rest)]))
         sources, cut = [], 0
         for (system, rest), room in zip(parts, rooms, strict=True):
             if not rest:
                 raise InputError("nothing was said before the reply; give at least one turn")
             first, then = [next(ids) for _ in system], [next(ids) for _ in rest]
-            sources.append(newest(first, then, room))
+            sources.append(fit_turns(first, then, room))
             cut += len(sources[-1]) < sum(map(len, (*first, *then)))
         return sources, cut
 

@@ -13,7 +13,7 @@ from regard.api import load
 from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
 from regard.data.corpus import Corpus
 from regard.data.examples import LabeledExample, Question, TaggedExample
-from regard.evaluation.language_modeling import limited
+from regard.evaluation.language_modeling import first_documents
 from regard.evaluation.predictors import learners, predictor_for
 from regard.evaluation.test import Plan, examine
 from regard.metrics.labels import TaggingMetric
@@ -302,11 +302,11 @@ def test_a_limit_of_documents_is_said(reader, tmp_path):
 
 def test_a_corpus_of_its_first_documents(reader):
     corpus = Corpus.open(reader / "data", "valid")
-    few = limited(corpus, 3)
+    few = first_documents(corpus, 3)
     assert len(few) == int(corpus.documents[3]) and len(few.documents) == 4
     assert few.bytes == int(corpus.document_bytes[:3].sum())
     assert few.read(0, 10**6).tolist() == corpus.read(0, int(corpus.documents[3])).tolist()
-    assert int(few.sentences[-1]) == len(few) and limited(corpus, 0) is corpus
+    assert int(few.sentences[-1]) == len(few) and first_documents(corpus, 0) is corpus
 
 
 # -- what is refused

@@ -22,7 +22,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.data.tokenizer_classes import bert_pieces
 from regard.tasks.choose import Choose
 from regard.tasks.classify import Classify
-from regard.tasks.inference import said_of
+from regard.tasks.inference import predict_rows
 from regard.tasks.tag_objective import Tag
 from tests.refusals import refuses
 from tests.tasks import judging, tagging
@@ -141,7 +141,7 @@ def test_branches_have_no_tag(tmp_path: Path) -> None:
     assert objective.labels[0].tolist()[2:5] == [IGNORED] * 3
     assert objective.counts(tagging.whole(objective)) == plain.counts(tagging.whole(plain))
     model = tagging.model("bert").eval()
-    predictions = objective.merge(said_of(objective, model))
+    predictions = objective.merge(predict_rows(objective, model))
     assert isinstance(objective, Tag) and len(predictions[0].value) == 5
 
 
@@ -245,7 +245,7 @@ def learned(train: Any, test: Any, steps: int) -> float:
     """The share of test examples that are right after learning from others."""
     model = train.adapt_model(model_of("bert", {"classify": 2}))
     judging.learn(train, model, steps)
-    predictions = test.merge(said_of(test, model.eval()))
+    predictions = test.merge(predict_rows(test, model.eval()))
     return float(
         np.mean(
             [p.value == e.label for p, e in zip(predictions, test.corpus.examples, strict=True)]
