@@ -91,8 +91,7 @@ def tried(study: Study, tiny: bool) -> Study:
 
 
 def drawn(data: Files, task: str, size: int, seed: int) -> tuple[list[Any], dict[str, str]]:
-    """Returns the training examples, in an order drawn with the seed, and the names of their
-    fields."""
+    """Returns the training examples, in an order drawn with the seed, and their field names."""
     reader = ExampleReader(str(data.train), task_named(task))
     examples: list[Any] = list(reader)
     if size:
@@ -170,8 +169,7 @@ def cell(name: str, arm: str, size: int, seed: int, options: Any) -> dict[str, A
 
 
 def compared(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns a row for each task and size, with the gains over the plain runs of the same
-    seeds."""
+    """Returns a row for each task and size, with the gains over plain runs of the same seeds."""
     lines = []
     for task, size in dict.fromkeys((row["task"], row["size"]) for row in rows):
         measure = STUDIES[task].task.measure

@@ -69,8 +69,7 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
 
 
 def settings_of(row: dict[str, Any], tasks: dict[str, Task]) -> dict[str, Any] | None:
-    """Returns the settings that such a cell must have today, or None if it is no longer
-    measured."""
+    """Returns the settings that such a cell must have today, or None if it is obsolete."""
     if row["task"] not in tasks:
         return None
     same = row["settings"]["same_allocator"]

@@ -55,8 +55,7 @@ class Task:
         return f"{few}, {self.length} tokens at most"
 
     def settings(self, side: str, seed: int, precision: str, same: bool) -> dict[str, Any]:
-        """Returns all settings that a cell depends on. `same`: the Trainer has our allocator's
-        setting."""
+        """Returns all settings of a cell. `same`: the Trainer has our allocator's setting."""
         keeps = same or side == "ours"
         return {
             **{name: getattr(self, name) for name in NUMBERS},

@@ -42,8 +42,7 @@ def median(values: list[float]) -> float:
 
 
 def gemm_peak(dtype: torch.dtype, size: int = 2048, repeats: int = 8) -> float:
-    """Returns the floating-point operations per second of the best of several large matrix
-    products."""
+    """Returns the floating-point operations per second of the best of several matrix products."""
     a, b = (torch.randn(size, size).to(dtype) for _ in range(2))
     a @ b
     return 2 * size**3 / min(seconds(lambda: a @ b) for _ in range(repeats))
@@ -73,7 +72,7 @@ class Apart:
         self.ask("step")
 
     def ask(self, what: str) -> int:
-        """Returns the "operations" of a step, or the "memory" (bytes) by which steps raised the
+        """Returns the "operations" of a step, or the "memory" (bytes) that steps added to the
         peak."""
         self.pipe.send(what)
         try:

@@ -117,8 +117,7 @@ def spread(values: Sequence[float], form: str = ".3f") -> str:
 
 
 def judged(gains: Sequence[float]) -> str:
-    """Returns "better", "worse" or "level" for paired differences, by Student's t; "" if there are
-    fewer than two."""
+    """Returns "better", "worse" or "level" by Student's t of paired gains; "" for a single one."""
     from scipy.stats import t
 
     if len(gains) < 2:
@@ -131,8 +130,7 @@ def judged(gains: Sequence[float]) -> str:
 
 
 def apart(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Returns the difference of two means in pooled standard deviations, or None if there are too
-    few."""
+    """Returns the difference of means in pooled standard deviations; None if there are too few."""
     if min(len(ours), len(theirs)) < 2:
         return None
     pooled = ((statistics.variance(ours) + statistics.variance(theirs)) / 2) ** 0.5

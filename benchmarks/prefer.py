@@ -114,8 +114,7 @@ def start(options: Any, seed: int) -> dict[str, Any]:
 
 
 def objective_on(place: Path, split: str, seed: int) -> Any:
-    """Returns an objective that writes replies to the prompts of a split and scores them by the
-    rule."""
+    """Returns an objective that writes replies to a split's prompts and scores them by the rule."""
     from regard.methods.preference.grpo import Reinforce, ReinforceOptions
     from regard.tasks import read
     from regard.tasks.corpus import TaskCorpus, tokenizer_of

@@ -125,8 +125,7 @@ def step(kind: str, file: Path, split_by: str, tokenizer: str, out: Path) -> dic
 
 
 def peak() -> int:
-    """Returns the peak memory in bytes. getrusage would also count the process that started this
-    one."""
+    """Returns the peak memory in bytes. getrusage would also count the parent process."""
     status = Path("/proc/self/status")
     if not status.is_file():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -60,8 +60,7 @@ def beside_ngram(rows: list[Row], ngrams: dict[str, Row]) -> str:
 
 
 def remembering(rows: list[Row], memories: dict[str, list[Row]]) -> list[str]:
-    """Compares runs with and without a memory, and the same weights with memories of other
-    lengths."""
+    """Compares runs with and without a memory, and the same weights with other memory lengths."""
     by_name = {row["cell"]: row for row in rows}
     comparisons = [
         f"* {worth(by_name[name], by_name[other], memories.get(name, []))}"

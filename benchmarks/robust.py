@@ -217,8 +217,7 @@ def rows_of(options: Any) -> list[dict[str, Any]]:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns one row per method: its scores, its gains over plain runs of the same seeds, its
-    cost."""
+    """Returns one row per method: scores, gains over plain runs of the same seeds, and cost."""
     by_method = {name: [row for row in rows if row["method"] == name] for name in METHODS}
     plain = {row["seed"]: row for row in by_method["plain"]}
     lines = []

@@ -78,8 +78,7 @@ def write_cell(options: argparse.Namespace, cell: Mapping[str, Any]) -> None:
 def publish(
     options: argparse.Namespace, section: str, text: str, **result: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Puts a section into the page, unless this is only a trial, and prints it, or the result as
-    JSON."""
+    """Puts a section into the page (not in a trial), and prints it, or the result as JSON."""
     if not options.few:
         put(section, text, options.page)
     print(json.dumps(result, indent=1) if options.json else text)

@@ -162,8 +162,7 @@ def measure(task: str, precision: str, data: Path, options: Any) -> None:
 
 
 def settings_of(row: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the settings that such a cell must have today, or None if it is no longer
-    measured."""
+    """Returns the settings that such a cell must have today, or None if it is obsolete."""
     stored = row["settings"]
     if stored["task"] not in TASKS:
         return None

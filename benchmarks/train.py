@@ -62,8 +62,7 @@ def planned(data: Path, precision: str, steps: int) -> TrainingPlan:
 
 
 def ours(data: Path, precision: str, steps: int) -> float:
-    """Returns the seconds of a step in the whole loop, with reading, logging, display and
-    signals."""
+    """Returns the seconds of a step in the whole loop, with reading, logging and display."""
     times: list[float] = []
     with tempfile.TemporaryDirectory() as place:
         plan = planned(data, precision, steps)
@@ -83,8 +82,7 @@ def ours(data: Path, precision: str, steps: int) -> float:
 
 
 def bare(data: Path, precision: str, steps: int) -> float:
-    """Returns the seconds of forward, backward, clipping and optimizer alone, on batches made
-    before."""
+    """Returns the seconds of forward, backward, clipping and optimizer, on ready batches."""
     plan = planned(data, precision, steps)
     loop = plan.loop
     batches = [moved(plan.batches.make(i)[0], loop.device) for i in range(steps)]

@@ -117,8 +117,7 @@ def file_of(options: Any, seed: int, side: str) -> Path:
 
 
 def only_pairs(options: Any, seed: int) -> None:
-    """Removes both sides unless both are there with these settings: they must run at the same
-    time."""
+    """Removes both sides unless both have these settings: they must run at the same time."""
     files = {side: file_of(options, seed, side) for side in SIDES}
     job = job_of(options.place, vars(options) | {"seed": seed})
     stored = {s: json.loads(f.read_text("utf-8")) for s, f in files.items() if f.is_file()}
@@ -162,8 +161,7 @@ def named(settings: Mapping[str, Any], between: str = ", ", figure: str = " ") -
 
 
 def groups(rows: Rows) -> list[dict[str, Rows]]:
-    """Groups the cells of both sides by their common settings. Only seeds that both sides have are
-    used."""
+    """Groups the cells of both sides by common settings, with the seeds that both sides have."""
     by_setting: dict[tuple[Any, ...], dict[str, Rows]] = {}
     order = ("minutes", "steps", "seed")
     for row in sorted(rows, key=lambda row: [row["settings"][name] for name in order]):

@@ -98,8 +98,7 @@ class LoadedModel(Checkpoint):
         return labels(self, ("entail", "classify"), premises, hypotheses, {})
 
     def similar(self, texts: str | Sequence[str], others: str | Sequence[str]) -> Any:
-        """Returns how similar two texts are: a number, or a class if the model was trained with
-        classes."""
+        """Returns how similar two texts are: a number, or a class if trained with classes."""
         return labels(self, ("similar",), texts, others, {})
 
     def tag(self, sentences: str | Sequence[str | Sequence[str]]) -> Any:
@@ -196,20 +195,18 @@ class LoadedModel(Checkpoint):
     # -- texts
 
     def translate(self, texts: str | Sequence[str], **decoding: Any) -> Any:
-        """Returns translations as Predictions, whose `value` is the text; `decoding` is as in
+        """Returns translations as Predictions (`value` is the text); `decoding` as in
         `generate`."""
         return predict_texts(self, "translate", texts, decoding)
 
     def summarize(self, texts: str | Sequence[str], **decoding: Any) -> Any:
-        """Returns summaries as Predictions, whose `value` is the text; `decoding` is as in
-        `generate`."""
+        """Returns summaries as Predictions (`value` is the text); `decoding` as in `generate`."""
         return predict_texts(self, "summarize", texts, decoding)
 
     def converse(
         self, turns: str | Sequence[str] | Sequence[Sequence[str]], **decoding: Any
     ) -> Any:
-        """Returns the reply to a turn, or to the last of several turns; a list of lists is many
-        dialogues."""
+        """Returns the reply to the last turn; a list of lists of turns is many dialogues."""
         from regard.data.examples import DialogueExample
 
         one = isinstance(turns, str) or all(isinstance(turn, str) for turn in turns)
@@ -239,8 +236,7 @@ class LoadedModel(Checkpoint):
         return stream(self, prompt, **options)
 
     def fill(self, texts: str | Sequence[str], **options: Any) -> FilledText | list[FilledText]:
-        """Fills the blanks ([MASK] or ___) of texts. The options are top, order, tokens and
-        batch."""
+        """Fills the blanks ([MASK] or ___) of texts; options are top, order, tokens and batch."""
         from regard.decoding.filling import fill
 
         blanked, one = as_list(texts)

@@ -145,8 +145,7 @@ def mask_knowledge() -> str:
 
 
 def costs() -> str:
-    """Draws the number of compared pairs: all of them, or those of a window of 512 and one global
-    token."""
+    """Draws the number of compared pairs: all, or a window of 512 and one global token."""
     lengths = [256, 512, 1024, 2048, 3072, 4096, 6144, 8192]
     full = [(float(n), n * n / 1e6) for n in lengths]
     window = [(float(n), sum(min(n, i + 257) - max(0, i - 256) for i in range(n)) / 1e6)
@@ -172,8 +171,7 @@ def temperatures() -> str:
 
 
 def staircase() -> str:
-    """Draws the weights of a row and their int8 values; the largest weight decides the step
-    size."""
+    """Draws the weights of a row and their int8 values; the largest sets the step size."""
     row = torch.linspace(-0.02, 0.02, 161)
     small, scale = quantised(torch.cat([row, torch.tensor([0.254])])[None])
     back = (small[0, :-1].float() * scale[0])[: len(row)]
@@ -182,8 +180,7 @@ def staircase() -> str:
 
 
 def adversary() -> str:
-    """Draws how far PGD goes in five steps of 0.3, straight up, inside a ball of 1 and without
-    one."""
+    """Draws how far PGD goes in five steps of 0.3, inside a ball of 1 and without one."""
     slope = torch.tensor([[[3.0, 4.0]]])
 
     def way(radius: float | None) -> list[Point]:

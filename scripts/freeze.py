@@ -249,8 +249,7 @@ def sentence(dice: random.Random, least: int = 4, most: int = 9) -> str:
 
 
 def write_text(file: Path, documents: int, seed: int) -> None:
-    """Writes paragraphs of a few sentences, in made-up words of which some are likelier after
-    others."""
+    """Writes paragraphs of made-up words, of which some are likelier after others."""
     dice = random.Random(seed)
     paragraphs = []
     for _ in range(documents):

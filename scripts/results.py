@@ -162,8 +162,7 @@ def train(cell: Cell, data: Path, out: Path, tokens: int) -> dict[str, Any]:
 
 
 def speed(cell: Cell, data: Path) -> dict[str, Any]:
-    """Returns the tokens per second of the same settings: the median of the steps of a short
-    run."""
+    """Returns the tokens per second of the same settings: the median step of a short run."""
     short = ("validation.every=1000000", "validation.samples=1", "checkpoint.minutes=1e9")
     settings = (*COMMON, *cell.settings, *short)
     with tempfile.TemporaryDirectory() as place:

@@ -160,7 +160,7 @@ def measured_by_prompts(
     from regard.data.problems import Problems
     from regard.evaluation.preflight import check_place
     from regard.evaluation.prompting import evaluate as ask
-    from regard.evaluation.test import told
+    from regard.evaluation.test import progress_callback
     from regard.tasks import read
 
     if out is not None:
@@ -172,7 +172,9 @@ def measured_by_prompts(
     loaded = opened(model, test.get("precision", "fp32"), reading.get("download", False))
     progress = Progress(quiet=quiet)
     try:
-        result = ask(loaded, examples, task, pool=pool, watch=told(progress), **prompts)
+        result = ask(
+            loaded, examples, task, pool=pool, watch=progress_callback(progress), **prompts
+        )
     finally:
         progress.close()
     result = {"data": list(data), "shots_from": list(shots_from or data), **result, "model": model}

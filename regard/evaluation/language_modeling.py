@@ -66,8 +66,7 @@ class TextScore(NamedTuple):
 
 @contextmanager
 def corpus_for(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> Iterator[Corpus]:
-    """Yields a split of a prepared directory, or text files tokenized with the model's
-    tokenizer."""
+    """Yields a split of a prepared directory, or texts tokenized with the model's tokenizer."""
     if loaded.tokenizer is None:
         raise InputError(
             f"{loaded.path} has no tokenizer, so it cannot read text; add its tokenizer.json"
@@ -207,8 +206,7 @@ def surprisals(
 
 
 def first_target(objective: CausalObjective | Recurrent, sample: int) -> int:
-    """Returns the position in the split of the first token that a sample predicts and that
-    counts."""
+    """Returns the position in the split of the first token that a sample predicts and counts."""
     if isinstance(objective, Recurrent):
         stream, segment = sample % objective.batch, sample // objective.batch
         return min(stream * objective.stream + segment * objective.length, len(objective.corpus))

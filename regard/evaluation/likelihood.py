@@ -180,8 +180,7 @@ class Scorer:
         return LikelihoodRequest((start,), tuple(both))
 
     def size(self, ask: LikelihoodRequest) -> int:
-        """Returns the number of tokens that count against the limit: a source, or all that is
-        read."""
+        """Returns the number of tokens that the limit is about: a source, or all that is read."""
         return len(ask.before) if self.prompts.pair else len(ask.rows)
 
     def fits(self, ask: LikelihoodRequest) -> bool:
@@ -254,8 +253,7 @@ class Scorer:
         return apart, together
 
     def whole_rows(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
-        """Yields rows of context and completion. A row that is the prefix of another is not read
-        again."""
+        """Yields rows of context and completion. A prefix of another row is not read again."""
         rows: list[tuple[int, ...]] = []
         asks_of: list[list[LikelihoodRequest]] = []
         for ask in sorted(asks, key=lambda ask: ask.rows, reverse=True):  # prefixes come later
@@ -320,8 +318,7 @@ class Scorer:
             yield hidden, in_order(part)
 
     def decoded(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
-        """Scores with an encoder and a decoder. The encoder reads each source once for all its
-        requests."""
+        """Scores with an encoder and a decoder. The encoder reads each source only once."""
         model = self.model
         for batch in by_tokens(np.array([len(ask.before) + len(ask.after) for ask in asks])):
             part = [asks[i] for i in batch]
@@ -348,8 +345,7 @@ def in_order(asks: list[LikelihoodRequest]) -> list[ScoredPosition]:
 def log_probabilities(
     model: Any, hidden: Tensor, places: list[ScoredPosition]
 ) -> dict[LikelihoodRequest, tuple[float, ...]]:
-    """Returns log-probabilities. Logits are computed only at requested positions, and once for
-    each."""
+    """Returns log-probabilities. Logits are computed once, and only at requested positions."""
     width = hidden.size(1)
     rows = [row * width + column + i for row, column, ask in places for i in range(len(ask.after))]
     targets = torch.tensor([t for _, _, ask in places for t in ask.after], device=hidden.device)

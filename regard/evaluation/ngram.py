@@ -137,8 +137,7 @@ class Ngram:
     def __init__(
         self, levels: list[NgramOrder], vocab_size: int, end: int, tokens: int, seconds: float
     ) -> None:
-        """`tokens` is the number of tokens that were counted, and `seconds` the time that it
-        took."""
+        """`tokens` is the number of tokens that were counted, `seconds` the time it took."""
         self.levels, self.vocab_size, self.end = levels, vocab_size, end
         self.tokens, self.seconds = tokens, seconds
 
@@ -225,8 +224,7 @@ class Ngram:
     def probabilities(
         self, context: np.ndarray | list[int], order: int | None = None
     ) -> np.ndarray:
-        """Returns the probabilities of the next token after `context`, which begins a document:
-        [vocab_size]."""
+        """Returns the next-token probabilities [vocab_size] after the start of a document."""
         order = self.order if order is None else order
         if not 1 <= order <= self.order:
             raise ConfigError(f"order is {order}; this model knows the orders 1 to {self.order}")
@@ -290,8 +288,7 @@ def checked(ids: np.ndarray, vocab_size: int) -> np.ndarray:
 
 
 def lay_out(ids: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the text after a begin token, and the number of context tokens (with it) of each
-    token."""
+    """Returns the text with a begin token, and how many tokens (with it) precede each token."""
     text = np.concatenate([[end], ids]).astype(np.int32)
     depth = np.arange(len(text), dtype=np.int32)
     depth[1:] -= np.maximum.accumulate(np.where(text == end, depth, 0))[:-1]

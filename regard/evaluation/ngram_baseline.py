@@ -22,8 +22,7 @@ def count(
     tokens: int | None = None,
     report: Report | None = None,
 ) -> Ngram:
-    """Trains an n-gram on the training text of a data directory, or on its first `tokens`
-    tokens."""
+    """Trains an n-gram on the training text of a data directory, or on its first tokens."""
     corpus = Corpus.open(data, "train")
     if tokens is not None and not 0 < tokens <= len(corpus):
         raise InputError(

@@ -30,8 +30,7 @@ LENGTH = 512  # the length of a row, if a model has no maximum
 
 
 class Predictor:
-    """Predicts with a model that was fine-tuned for a task. The model directory says for which
-    one."""
+    """Predicts with a model that was fine-tuned for a task, which its directory names."""
 
     def __init__(self, loaded: Checkpoint, precision: str = "fp32", length: int = 0) -> None:
         self.loaded, self.model, self.precision = loaded, loaded.model, precision
@@ -57,8 +56,7 @@ class Predictor:
         return list(self.stream(examples))
 
     def stream(self, examples: Iterable[Example]) -> Iterator[Prediction]:
-        """Yields predictions in the order of the examples. The next examples are encoded at the
-        same time."""
+        """Yields predictions in order. Meanwhile a thread encodes the next examples."""
         with ThreadPoolExecutor(1, "regard-encode") as worker:
             waiting = None
             for part in chain(portions(examples, CHUNK), [None]):
@@ -136,8 +134,7 @@ def facts_of(loaded: Checkpoint) -> dict[str, Any]:
 
 
 def headed_task(model: Any, source: Mapping[str, Any] | None = None) -> Task | None:
-    """Returns the task of the model's first head. If several tasks share it, `problem_type`
-    decides."""
+    """Returns the task of the first head. If several tasks share it, `problem_type` decides."""
     kind = (source or {}).get("problem_type")
     tasks = [task for task in map(find_task, TASKS) if task.problem_type in ("", kind)]
     for head in getattr(model, "heads", {}):

@@ -76,8 +76,7 @@ def has_task_head(loaded: Checkpoint) -> bool:
 
 
 def task_of(loaded: Checkpoint, task: str = "") -> str:
-    """Returns the task that a model was trained for, or can do as it is; "" for a pure language
-    model."""
+    """Returns the task that a model was trained for or can do; "" for a pure language model."""
     if has_task_file(loaded) or has_task_head(loaded):
         return str(facts_of(loaded)["task"])
     from regard.evaluation.text_predictor import facts_for
@@ -89,8 +88,7 @@ def task_of(loaded: Checkpoint, task: str = "") -> str:
 
 
 def check_task(loaded: Checkpoint, wanted: Collection[str]) -> str:
-    """Returns the task of a model if it is one of `wanted`. The error names the families that can
-    learn it."""
+    """Returns the task of a model, or refuses it if it is not one of `wanted`."""
     for name in wanted:
         find(name)  # refuses an unknown task
     name = next(iter(wanted))
@@ -121,7 +119,6 @@ def load_to_device(run: str) -> Checkpoint:
 
 
 def names_of(first: str, second: str) -> tuple[str, str]:
-    """Returns names for two runs: the names of their directories, or the paths if the names are
-    equal."""
+    """Returns the names of two runs: their directory names, or their paths if these are equal."""
     short = Path(first).resolve().name, Path(second).resolve().name
     return short if short[0] != short[1] else (first, second)

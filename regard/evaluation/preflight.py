@@ -35,8 +35,7 @@ LANGUAGES = frozenset(  # the codes of ISO 639-1
 
 
 def check_language(language: str) -> None:
-    """Refuses an unknown language code, with which Chinese would silently be measured as
-    English."""
+    """Refuses an unknown code: with it, Chinese would silently be measured as English."""
     if language and tongue(language) not in LANGUAGES:
         raise ConfigError(
             f"the language is {language!r}, which is not a code of ISO 639-1; give one such as en, "
@@ -45,8 +44,7 @@ def check_language(language: str) -> None:
 
 
 def check_used(plan: Any, used: dict[str, bool], what: str) -> None:
-    """Refuses an option that would be ignored: an option without use must have its default
-    value."""
+    """Refuses an option that would be ignored: it must have its default value."""
     for name, matters in used.items():
         if not matters and getattr(plan, name) != getattr(type(plan), name):
             option = option_of(type(plan), name)

@@ -143,8 +143,7 @@ class ChoicePrompter(Prompter):
     def asks(
         self, shots: Sequence[Example], example: Example, blank: str | None = None
     ) -> list[LikelihoodRequest]:
-        """Returns the requests for an example. If `blank` is given, it replaces the fields of the
-        example."""
+        """Returns the requests for an example. A `blank` replaces the fields of the example."""
         values = self.values(example)
         if blank is not None:
             values |= {name: blank for name in values if name not in self.task.constant_fields}
@@ -308,8 +307,7 @@ def softmax(values: Sequence[float]) -> list[float]:
 
 
 def check_examples(examples: Sequence[Example], task: Task) -> None:
-    """Refuses data that cannot be measured: no examples, no labels, or scores instead of
-    classes."""
+    """Refuses data that cannot be measured: no examples, no labels, or scores as labels."""
     if not examples:
         raise InputError("there are no examples; give labeled data")
     for example in examples:

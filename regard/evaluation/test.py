@@ -234,8 +234,7 @@ def answers(
 def both_predictors(
     loaded: Checkpoint, run: str, plan: Plan
 ) -> tuple[ExamplePredictor, ExamplePredictor | None]:
-    """Returns the predictor of the tested run, and that of the run to compare with, if there is
-    one."""
+    """Returns the predictor of the tested run, and that of the run to compare with, or None."""
     models = [loaded, *([load_to_device(plan.against)] if plan.against else [])]
     if "prefix" in plan.decoding and all(map(has_task_file, models)):
         raise ConfigError(

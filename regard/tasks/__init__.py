@@ -47,8 +47,7 @@ def objectives() -> dict[str, type[LabeledObjective]]:
 
 
 def objective_of(name: str) -> str:
-    """Returns the name of the objective that fine-tunes a head for the task, or "" if there is
-    none."""
+    """Returns the name of the objective that fine-tunes a head for the task, or ""."""
     known = name in TASKS and task(name).has_objective and task(name).finetuned
     return task(name).objective().name if known else ""
 
@@ -61,8 +60,7 @@ def read(
     problems: Problems | None = None,
     **options: Any,
 ) -> list[Example]:
-    """Reads all examples for a task. This is `regard.data.readers.read` with the task given by
-    name."""
+    """Reads all examples for a task: `regard.data.readers.read` with the task given by name."""
     from regard.data import readers
 
     return readers.read(data, task(name), skip=skip, problems=problems, **options)

@@ -58,8 +58,7 @@ ANSWERABLE = "answerable"  # XLNet's second loss: does the passage answer the qu
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """The options of the objective. An option that is 0 takes the value of the family's passage
-    format."""
+    """The options of the objective. A 0 stands for the value of the family's passage format."""
 
     family: str = ""  # the family whose passage format is used; it is set by the run
     stride: int = 0  # the number of tokens by which a window moves
@@ -139,8 +138,7 @@ class AnswerObjective(LabeledObjective):
         return rows, segments
 
     def remember(self, read: QuestionWindows, missing: Sequence[MissingAnswer], known: int) -> None:
-        """Counts what the notes report about a question, and keeps its windows if `merge` will need
-        them."""
+        """Counts what the notes report about a question, and keeps its windows for `merge`."""
         example = read.example
         self.told["windows"] += len(read.windows) if len(read.windows) > 1 else 0
         self.told["long"] += len(read.windows) > 1
@@ -253,8 +251,7 @@ class AnswerObjective(LabeledObjective):
         return Loss(sums, self.counted(batch), {"exact": (exact.sum(), known.sum())})
 
     def head_answers(self, scores: Mapping[str, Tensor], batch: Batch) -> list[HeadAnswers]:
-        """Returns the logits of the start and the end of an answer. Each counts half, as in the
-        loss."""
+        """Returns the logits of start and end. Each counts half, as in the loss."""
         if "answer" in scores:
             ends, inside = scores["answer"].transpose(1, 2), batch["attention_mask"]
         else:

@@ -60,12 +60,10 @@ class Task(Schema):
         """Refuses gold answers that no metric can compare with the answers of the model."""
 
     def check_example(self, checker: Checker, example: Example) -> None:
-        """Adds the problems of one example that only this task knows to the report of `regard
-        check`."""
+        """Adds this task's own problems of one example to the report of `regard check`."""
 
     def check_whole(self, checker: Checker, whole: FileLine) -> None:
-        """Adds the problems of a whole file that only this task knows to the report of `regard
-        check`."""
+        """Adds this task's own problems of a whole file to the report of `regard check`."""
 
     def expanded(self, examples: Sequence[Example]) -> list[Example]:
         """Returns the examples to test on; one example of a file may become several."""
@@ -129,8 +127,7 @@ class Task(Schema):
         return self.void
 
     def kind_of(self, labels: Sequence[str]) -> str:
-        """Returns the kind of the answers. Two models are compared only if their answers have the
-        same kind."""
+        """Returns the kind of the answers. Two models can be compared only if it is the same."""
         return self.kind
 
     def aligned(self, values: list[Any], theirs: Sequence[str], ours: Sequence[str]) -> list[Any]:
@@ -197,8 +194,7 @@ class Task(Schema):
         raise NotImplementedError
 
     def prompt_values(self, example: Any, labels: str) -> dict[str, str | None]:
-        """Returns the fields that a template may name; a field is None if the example does not have
-        it."""
+        """Returns the fields that a template may name; None if the example lacks a field."""
         return {}
 
     def prompt_answer(self, example: Any, field: str, words: Mapping[str, str]) -> str | None:

@@ -94,8 +94,7 @@ class Choose(MultiRow):
             yield [self.row_of_answer(premise, next(flat), asks) for _ in example.choices]
 
     def row_of_answer(self, premise: list[int], second: list[int], asks: bool) -> FormattedInput:
-        """Builds one row. With a question only the premise is cut; otherwise the longer text is
-        cut."""
+        """Builds one row. With a question only the premise is cut, otherwise the longer text."""
         if not asks:
             return self.row(premise, second, False)
         end = second[-min(LONGEST, max(self.room, 1)) :]
@@ -121,8 +120,7 @@ class Choose(MultiRow):
         return {"choose": 1}
 
     def judged(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
-        """Returns scores [B, choices], with -∞ if an example has fewer choices than others in the
-        batch."""
+        """Returns scores [B, choices], with -∞ in the columns of missing choices."""
         scores = wide(model.read("choose", hidden, batch["attention_mask"]))[:, 0]
         return scores[batch["rows"]].masked_fill(~batch["held"], -torch.inf)
 
@@ -256,8 +254,7 @@ class ChooseTask(Task):
     # -- by a prompt
 
     def template(self, examples: Sequence[Any]) -> str:
-        """Returns GPT-3's template for COPA, Story Cloze and HellaSwag (Brown et al. 2020, appendix
-        G)."""
+        """Returns GPT-3's template of COPA, Story Cloze, HellaSwag (Brown et al. 2020, app. G)."""
         asks = {example.asks for example in examples}
         if asks <= set(LINKS):
             return "{stem} {link} {ending}"

@@ -105,7 +105,7 @@ class Classify(TextRows):
         super().prepare_rows()
 
     def in_both_orders(self) -> bool:
-        """Returns whether A B and B A are both read: similarity has no order (Radford et al. 2018,
+        """Returns whether A B and B A are both read, as for similarity (Radford et al. 2018,
         3.3)."""
         options = self.options
         if options.both_orders is None:
@@ -313,8 +313,7 @@ class LabeledText(TextTask):
         return label
 
     def labels_in(self, examples: Sequence[Example]) -> list[str]:
-        """Returns the classes. If all are whole numbers, they are sorted by value, otherwise by
-        alphabet."""
+        """Returns the classes, sorted by value if all are whole numbers, otherwise by alphabet."""
         counts = Counter(label for example in examples for label in example.labels())
         if len(counts) < 2:
             only = [f" ({label!r})" for label in counts] or [

@@ -24,8 +24,7 @@ from regard.training.recipe import Recipe
 
 @dataclass
 class TaskCorpus:
-    """The data from which the objective of a task is built. `labels` are the labels of the training
-    data."""
+    """The data of an objective of a task. `labels` are the labels of the training data."""
 
     task: str
     examples: Sequence[Example]
@@ -252,8 +251,7 @@ def part_of(groups: list[list[int]], folds: int, fold: int) -> list[list[int]]:
 
 
 def fingerprint(example: Example) -> bytes:
-    """Returns a hash that is equal for examples that must stay in one split, such as those of one
-    text."""
+    """Returns a hash that is equal for examples that must stay together, such as of one text."""
     return hashlib.blake2b(example.group().encode(), digest_size=8).digest()
 
 

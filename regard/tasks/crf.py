@@ -99,8 +99,7 @@ class CRF(nn.Module):
         return (partition(rows, *weights) - score(rows, known, *weights)).sum()
 
     def partition(self, emissions: Tensor, attention_mask: Tensor) -> Tensor:
-        """Returns log Σ_y exp(score(y)) [B] as in training; it is 0 for a sentence without a real
-        position."""
+        """Returns log Σ_y exp(score(y)) [B] as in training; 0 without a real position."""
         weights = self.weights(emissions, FORBIDDEN if self.strict else None)
         return partition(
             PackedRows.of(self.checked(emissions, attention_mask), attention_mask), *weights
@@ -119,8 +118,7 @@ class CRF(nn.Module):
     def marginals(
         self, emissions: Tensor, attention_mask: Tensor, edges: Tensor | None = None
     ) -> Tensor:
-        """Returns p(tag at t) among legal sequences, [B, T, K], with zeros at positions that are
-        not real."""
+        """Returns p(tag at t) among legal sequences, [B, T, K]; 0 where not real."""
         start, end, steps = self.weights(emissions, FORBIDDEN, edges)
         rows = PackedRows.of(self.checked(emissions, attention_mask), attention_mask)
         ahead = forward(rows, start, steps)

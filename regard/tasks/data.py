@@ -19,8 +19,7 @@ from regard.training.resolve import DataFacts
 
 
 def learners() -> dict[str, tuple[str, str]]:
-    """Returns the objectives that train a head, as name -> (module, class) like
-    `regard.objectives`."""
+    """Returns the objectives that train a head: name -> (module, class)."""
     objectives = classes().items()
     return {name: (c.__module__.removeprefix("regard."), c.__name__) for name, c in objectives}
 

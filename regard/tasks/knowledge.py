@@ -188,8 +188,7 @@ class KnowledgeInputs:
     # -- batches
 
     def collate(self, samples: Sequence[Any], tokens: np.ndarray) -> dict[str, Any]:
-        """Returns the knowledge of a batch. It is empty if no row has any; then the plain model
-        runs."""
+        """Returns the knowledge of a batch. If it is empty, the plain model runs."""
         rows = [sample["facts"] for sample in samples if "facts" in sample]
         if not rows:
             return {}
@@ -217,8 +216,7 @@ class KnowledgeInputs:
         return filled
 
     def edges(self, entity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the entities, numbered within each row, and the relations between them: [B, R, M,
-        M]."""
+        """Returns entities, numbered within each row, and their relations [B, R, M, M]."""
         local, tables = np.zeros_like(entity), []
         for i, row in enumerate(entity):
             numbers = [number for number in np.unique(row).tolist() if number]

@@ -103,8 +103,7 @@ class LabeledObjective(Objective, Hooks):
         self.rows, self.segments = Ragged(rows), Ragged(segments, np.int8)
 
     def encode(self) -> tuple[Rows, Rows]:
-        """Returns the ids and the segments of every row. Other facts about a row are stored by its
-        index."""
+        """Returns the ids and the segments of every row. Other facts are stored by row index."""
         raise NotImplementedError
 
     def texts(self, texts: Sequence[str]) -> list[list[int]]:
@@ -205,8 +204,7 @@ class LabeledObjective(Objective, Hooks):
         return 0
 
     def better(self, new: float, old: float) -> bool:
-        """Returns whether `new` is better. The first figure of every task is higher for a better
-        model."""
+        """Returns whether `new` is better: the first figure of every task should be high."""
         return new > old
 
     @property
@@ -263,8 +261,7 @@ class LabeledObjective(Objective, Hooks):
     # -- answers
 
     def cut_notes(self, counts: Counter[str], data: str = "") -> list[str]:
-        """Reports the texts that were too long, from the counts of `cuts`; `data` says which texts
-        they are."""
+        """Reports too long texts from the counts of `cuts`; `data` says which texts they are."""
         if not counts["cut"]:
             return []
         return [

@@ -41,8 +41,7 @@ class EntityCandidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mention(Example):
-    """Some words of a text, and the entities that they may mean. Without candidates, a graph gives
-    them."""
+    """Some words of a text, and the entities that they may mean (empty: a graph gives them)."""
 
     text: str
     mention: str
@@ -123,8 +122,7 @@ class Link(Choose):
     varies = False
 
     def answers(self) -> np.ndarray:
-        """Returns the index of the right candidate, or -1 if it is not known or not among the
-        candidates."""
+        """Returns the index of the right candidate; -1: not known, or not a candidate."""
         if self.options.most < 2:
             raise ConfigError(f"objective.most is {self.options.most}; it must be at least 2")
         examples: Any = self.corpus.examples
@@ -188,8 +186,7 @@ class Link(Choose):
 
 
 class Linking(TaskMetric):
-    """The accuracy and the recall of linking. `predicted` is one name, or all names with the best
-    first."""
+    """The metric of linking. `predicted` is one name, or all names with the best first."""
 
     shares = ("accuracy",)
 

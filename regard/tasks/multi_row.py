@@ -166,8 +166,7 @@ class MultiRow(LabeledObjective):
     # -- the model
 
     def hf_config(self) -> dict[str, Any]:
-        """Returns entries for config.json. transformers finds the last token of a GPT by
-        `pad_token_id`."""
+        """Returns config.json entries. transformers finds a GPT's last token by `pad_token_id`."""
         special = self.corpus.special
         pad = special.end if special.pad is None else special.pad
         return super().hf_config() | ({"pad_token_id": pad} if self.causal else {})

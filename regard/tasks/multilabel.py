@@ -111,8 +111,7 @@ class Multilabel(TextRows):
         return shares
 
     def merge(self, outputs: list[Any]) -> list[Prediction]:
-        """Returns the predictions. The probability of an answer is that of all its classes and no
-        other."""
+        """Returns predictions. `score` is the probability of all these classes and no other."""
         labels, least = self.corpus.labels, self.options.threshold
         predictions = []
         for row in outputs:

@@ -30,8 +30,7 @@ class Prompt(NamedTuple):
     rest: list[list[int]]
 
     def fit(self, room: int) -> tuple[list[int], bool]:
-        """Returns at most `room` ids (the oldest turns are dropped), and whether any was
-        dropped."""
+        """Returns at most `room` ids, without the oldest turns, and whether any was dropped."""
         ids = fit_turns(self.system, self.rest, room)
         return ids, len(ids) < sum(map(len, (*self.system, *self.rest)))
 
@@ -54,8 +53,7 @@ def spoken(example: Preference, form: str) -> bool:
 def prompts_of(
     examples: Sequence[Preference], tokenizer: Tokenizer, special: Special, form: str
 ) -> list[Prompt]:
-    """Returns all prompts. An empty prompt becomes one end token, as before a new document of a
-    corpus."""
+    """Returns all prompts. An empty prompt becomes one end token, as between documents."""
     parts = [turns_of(example, form) for example in examples]
     flat = iter(ids_of(tokenizer, [turn for both in parts for turns in both for turn in turns]))
     prompts = []

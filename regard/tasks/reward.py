@@ -139,7 +139,7 @@ class Reward(MultiRow):
         return [row[:count] for row, count in zip(scores, counts, strict=True)]
 
     def merge(self, rows: list[Any]) -> list[Prediction]:
-        """Returns the index and the probability of the better of two replies; for one reply, its
+        """Returns the better of two replies (0: the first) and its probability; of one its
         score."""
         answers = []
         for row in rows:

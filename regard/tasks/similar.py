@@ -62,8 +62,7 @@ class Similar(LabeledText):
     def values(
         self, labels: Sequence[str], predictions: Sequence[Prediction], gold: Sequence[Any]
     ) -> tuple[list[Any], int]:
-        """Replaces an answer that is not a number by -1, as T5's authors count it, if scores are
-        predicted."""
+        """Replaces a predicted score that is not a number by -1, as T5's authors do."""
         if labels:
             return super().values(labels, predictions, gold)
         void = [not math.isfinite(one.value) for one in predictions]

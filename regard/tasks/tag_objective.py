@@ -185,8 +185,7 @@ class Tag(LabeledObjective):
         return {"labels": self.labels[index], "edges": self.edges[index]}
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
-        """Adds the labels and, if words have different loss weights, `shares` [B, T] with these
-        weights."""
+        """Adds the labels, and `shares` [B, T]: the loss weights of the words, if they differ."""
         labels = self.table(samples, "labels", IGNORED)[0]
         rest = [{k: v for k, v in sample.items() if k != "labels"} for sample in samples]
         batch = super().collate(rest) | {"labels": torch.from_numpy(labels)}
@@ -197,8 +196,7 @@ class Tag(LabeledObjective):
         return batch | {"shares": shares}
 
     def label_shares(self) -> np.ndarray | None:
-        """Returns the loss weight of each label, or None if all are equal. The mean weight of a
-        word is 1."""
+        """Returns the loss weight of each label (the mean over words is 1), or None: all equal."""
         if self.options.weights == "equal" or not self.learning:
             return None
         labels, count = self.labels.flat, len(self.corpus.labels)
@@ -306,8 +304,7 @@ class Tag(LabeledObjective):
     def answers(
         self, model: Any, scores: Tensor, scored: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """Returns the labels of all words that are read in a batch, row by row, and their
-        probabilities."""
+        """Returns the labels of all words of a batch, row by row, and their probabilities."""
         if not self.options.crf:
             chances, best = scores[scored].softmax(1).max(1)
             return best, chances
@@ -325,8 +322,7 @@ class Tag(LabeledObjective):
         return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def merge(self, outputs: list[Any]) -> list[Prediction]:
-        """Returns one prediction for each sentence; its words are read in order, window after
-        window."""
+        """Returns one prediction per sentence; words are in order, window after window."""
         labels, predictions, place = self.corpus.labels, [], 0
         for count in self.windows:
             words = [word for row in outputs[place : place + count] for word in row]

@@ -38,8 +38,7 @@ def compact(text: str) -> str:
 
 
 def ids_of(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Returns ids without special tokens. A special token that is spelled in a text is read as
-    text."""
+    """Returns ids without special tokens. A special token spelled in a text is read as text."""
     encodings = tokenizer.literal.encode_batch_fast(list(texts), add_special_tokens=False)
     return [each.ids for each in encodings]
 
@@ -102,8 +101,7 @@ class TextFormatter:
 
     @property
     def memory(self) -> int | None:
-        """The number of turns before the newest one that are shown. It is the default of `regard
-        chat`."""
+        """How many turns before the newest are shown: the default of `regard chat`."""
         return 0 if self.pair else None
 
     def source(self, example: Example) -> str:

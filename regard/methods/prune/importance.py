@@ -141,7 +141,7 @@ def losses(
 
     At most `samples` samples are used (0: all). The data are read as `regard evaluate` reads them.
     """
-    from regard.evaluation.language_modeling import corpus_for, limited, objective_for
+    from regard.evaluation.language_modeling import corpus_for, first_documents, objective_for
     from regard.evaluation.test import Plan, examples_asked
 
     plan = Plan(limit=limit or 0, **testing)
@@ -149,7 +149,7 @@ def losses(
         yield labeled_losses(loaded, data, plan, samples)
         return
     with corpus_for(loaded, data, plan) as corpus:
-        objective = objective_for(loaded, limited(corpus, limit or 0), plan)
+        objective = objective_for(loaded, first_documents(corpus, limit or 0), plan)
         yield text_losses(loaded.model, objective, samples)
 
 
