@@ -32,7 +32,7 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
     "Using a model": ("use", {
         "generate": "Continue a text.",
         "fill": "Fill the blanks of a text.",
-        "chat": "Talk with a model.",
+        "chat": "Chat with a model.",
         "predict": "Classify, tag, answer, choose, translate, … by the task of the model.",
         "embed": "Compute text embeddings.",
     }),
@@ -132,7 +132,7 @@ program = Program(
         click.Option(
             ["--show-completion"], type=click.Choice(SHELLS), metavar="SHELL", is_eager=True,
             expose_value=False, callback=show_completion,
-            help="Print what completes commands in bash, zsh or fish: eval \"$(regard "
+            help="Print the completion script of bash, zsh or fish: eval \"$(regard "
             "--show-completion bash)\".",
         ),
     ],
@@ -152,7 +152,9 @@ Examples:
   regard draw attention "to be or not to be"
 """,
 )  # fmt: skip
-program = click.version_option(VERSION, message="regard %(version)s", help="Print it.")(program)
+program = click.version_option(
+    VERSION, message="regard %(version)s", help="Print the version and exit."
+)(program)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -225,7 +225,7 @@ def masks(
         int | None, Option("prefix: the number of tokens that see each other.", "--prefix-len", "N")
     ] = None,
     window: Annotated[
-        int | None, Option("window, longformer: its size on both sides.", "--window", "N")
+        int | None, Option("window, longformer: the size, both sides together.", "--window", "N")
     ] = None,
     num_globals: Annotated[
         int | None,
