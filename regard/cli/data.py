@@ -105,7 +105,7 @@ def check(
     task: Annotated[str, Option(f"The task: {TASKS}", metavar="T")],
     train_data: Annotated[
         Sequence[str],
-        Option("The training data: report labels and texts that are new or shared.",
+        Option("The training data: report labels that it lacks and texts that it shares.",
                metavar="FILE"),
     ] = (),
     model: Annotated[

@@ -333,7 +333,7 @@ class CompareOptions:
     out: Annotated[Path | None, Option("Write the comparison here.", metavar="DIR")] = None
     lr: Annotated[float | None, LR] = None
     split_by: Annotated[
-        str | None, Option("Where a document ends: at a blank line, a line or a file.")
+        str | None, Option("Where a document of text ends: blank (at a blank line), line or file.")
     ] = None
     resume: Annotated[bool, Option("SOURCE is a comparison: continue it.")] = False
     quiet: Quiet = False

@@ -8,8 +8,8 @@ the same rule, but it counts the tokens of the context instead of comparing them
 blanks from the end of a context to the completion: here they may stand on either side.
 
 If there is no token before the completion, the end token of a previous text stands there, as in a
-corpus. A model with an encoder reads the context there, and its decoder scores the completion with
-the end token.
+corpus. In a model with an encoder, the encoder reads the context, and the decoder scores the
+completion with the end token.
 """
 
 from __future__ import annotations
