@@ -232,7 +232,7 @@ def test_refusals(model: Path, judge: Path, pairs: Path, tmp_path: Path) -> None
         ((model, "--data", long, *new, "examples.valid_fraction=0"), InputError, "all 1 pairs"),
         ((model, "--data", pairs, *new, "--field", "prompt=question"), InputError, "'question'"),
         ((model, "--data", pairs, "--out", model, "--quiet"), ConfigError, "exists already"),
-        ((model, "--data", pairs, *new, "batch.order=streams"), ConfigError, "no stretches"),
+        ((model, "--data", pairs, *new, "batch.order=streams"), ConfigError, "batch.order"),
         ((model, "--data", pairs, *new, "--epochs", -1), ConfigError, "budget.epochs is -1"),
         (("--resume", model, "--beta", 2), ConfigError, "--beta is given beside --resume"),
         (("--resume", model, "optimizer.lr=1"), ConfigError, "optimizer.lr is given beside"),

@@ -503,7 +503,7 @@ def test_a_banded_gpt_keeps_its_chain_beside(tokenizer: Tokenizer, tmp_path: Pat
     [
         (lambda t: objective_of([tagged("the", "O")], t, known=["O"]), InputError, "tag is O"),
         (lambda t: objective_of(TWO, t, "t5"), ConfigError, "t5, tag, bert, xlnet"),
-        (lambda t: objective_of(TWO, t, length=2), ConfigError, "room, 2 marks"),
+        (lambda t: objective_of(TWO, t, length=2), ConfigError, "length of 2, room"),
         (lambda t: objective_of(TWO, t, weights="rare"), ConfigError, "weights is 'rare', equal"),
         (lambda t: objective_of(TWO, t, weights="balanced", crf=True), ConfigError, "CRF"),
         (lambda t: objective_of(TWO, t).check(model("xlnet")), ConfigError, "xlnet, bert"),

@@ -101,7 +101,7 @@ BYTES = {"sep": "<|sep|>", "cls": "<|cls|>"}
 KINDS: dict[str, dict[str, str]] = {
     "any": BYTES,
     "gpt2": BYTES,
-    "older files": {"start": "<|startoftext|>"} | BYTES,
+    "older files": BYTES,
     "gpt1": {"start": "_start_", "sep": "_delimiter_", "cls": "_classify_"},
 }
 
