@@ -123,14 +123,14 @@ def objective_on(place: Path, split: str, seed: int) -> Any:
     corpus = TaskCorpus("prefer", examples, tokenizer_of(str(place / "start")), split="valid")
     corpus.path = str(place / "start")
     options = ReinforceOptions(family="gpt", reward=RULE, group=GROUP, max_new_tokens=TOKENS)
-    return Reinforce(corpus, options, length=LENGTH, batch=32, seed=seed, learning=False)  # type: ignore[arg-type]
+    return Reinforce(corpus, options, seq_len=LENGTH, batch_size=32, seed=seed, learning=False)  # type: ignore[arg-type]
 
 
 def written(objective: Any, model: Any, most: int = 2**31) -> list[tuple[list[str], list[str]]]:
     """Returns (the turns before, the replies) of every prompt, or of the first `most` prompts."""
     decode, texts_of, count = objective.corpus.tokenizer.decode, [], min(most, len(objective))
-    for at in range(0, count, objective.batch):
-        places = range(at, min(at + objective.batch, count))
+    for at in range(0, count, objective.batch_size):
+        places = range(at, min(at + objective.batch_size, count))
         batch = objective.write(model, objective.collate([objective.sample(0, i) for i in places]))
         texts = [decode(reply).strip() for reply in batch.replies]
         for i in range(len(places)):

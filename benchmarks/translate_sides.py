@@ -370,7 +370,7 @@ def held_out(job: Job) -> list[dict[str, str]]:
 def held_objective(job: Job) -> Pairs:
     corpus = Corpus.open(job.out / "held", "train")
     return Pairs(
-        corpus, PairsOptions(), length=LENGTH, batch=SAMPLES, seed=job.seed, learning=False
+        corpus, PairsOptions(), seq_len=LENGTH, batch_size=SAMPLES, seed=job.seed, learning=False
     )
 
 

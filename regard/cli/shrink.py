@@ -94,7 +94,7 @@ def prune(
     """
     testing = testing_of(options.get("data", ()), typed, testing, reading)
     plan = PruneOptions(**options, testing=testing)
-    by_importance = plan.heads or (plan.hidden and plan.by != "magnitude")
+    by_importance = plan.heads or (plan.ffn_units and plan.by != "magnitude")
     if "samples" in options and not by_importance:
         raise ConfigError(
             "--importance-examples says how much of --data measures importance, and nothing is "
@@ -139,7 +139,7 @@ def figures(report: Table) -> Iterator[tuple[str, str, str, str]]:
     yield row("size, MB", before / 1e6, after / 1e6, ",.1f")
     if report.get("heads", {}).get("removed"):
         yield row("heads", *sides(report["heads"]), ".0f")
-    if units := report.get("hidden"):
+    if units := report.get("ffn_units"):
         before, after = (sum(each[key] for each in units.values()) for key in ("before", "after"))
         yield row("units", before, after, ",.0f")
     if zeros := report.get("zeros"):

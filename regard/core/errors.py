@@ -26,6 +26,10 @@ class StorageError(RegardError):
     """A run cannot be written or read back: no disk space, no access, damaged files, or in use."""
 
 
+class Diverged(RegardError):
+    """The loss of a run is no longer a number, or it has exploded."""
+
+
 class UnknownName(RegardError):
     """A name is not known. The message suggests the nearest known name, or the known name with the
     same meaning: `foreign.py` holds the words of other libraries."""

@@ -325,6 +325,9 @@ KEYS = {
     **dict.fromkeys(("maskprob", "mlmprobability"), "objective.share=X"),
     "neftunenoisealpha": "robust.neftune=X",
     "minlr": "schedule.min_lr_ratio=X",
+    **dict.fromkeys(
+        ("decayratio", "warmdownratio", "cooldownfraction"), "schedule.decay_fraction=X"
+    ),
     "lrdecayiters": "schedule.until=N",
     **dict.fromkeys(("compile", "torchcompile"), "engine.compile=yes|no"),
     "gradientcheckpointing": "engine.checkpointing=true",
@@ -337,6 +340,10 @@ KEYS = {
     **dict.fromkeys(("savesteps", "savestrategy", "saveintervalupdates"), "checkpoint.every=N"),
     **dict.fromkeys(
         ("savetotallimit", "keepintervalupdates", "keeplastepochs"), "checkpoint.keep=N"
+    ),
+    **dict.fromkeys(
+        ("metricforbestmodel", "loadbestmodelatend", "bestcheckpointmetric"),
+        "validation.best=loss|metric",
     ),
     "overwriteoutputdir": "--out with another directory: no run is overwritten",
     **dict.fromkeys(("modelnameorpath", "model"), "MODEL, the first word after the command"),
@@ -372,6 +379,7 @@ RENAMED = {
     "robust.start": "robust.adv_init",
     "robust.steps": "robust.adv_steps",
     "robust.tokens": "robust.token_noise",
+    "schedule.decay": "schedule.decay_fraction",
     "schedule.floor": "schedule.min_lr_ratio",
     "shape.clamp": "shape.clamp_len",
     "shape.decoder_hidden": "shape.decoder_ffn_size",

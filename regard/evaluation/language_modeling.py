@@ -154,7 +154,12 @@ def objective_for(loaded: Checkpoint, corpus: Corpus, plan: Plan) -> Objective:
     if kind is Recurrent:  # no stream may be shorter than a segment
         samples = max(1, min(samples, len(corpus) // length))
     objective = kind.build(
-        corpus, options_of(kind, options), length=length, batch=samples, seed=seed, learning=False
+        corpus,
+        options_of(kind, options),
+        seq_len=length,
+        batch_size=samples,
+        seed=seed,
+        learning=False,
     )
     objective.check(loaded.model)
     return objective
@@ -208,8 +213,8 @@ def surprisals(
 def first_target(objective: CausalObjective | Recurrent, sample: int) -> int:
     """Returns the position in the split of the first token that a sample predicts and counts."""
     if isinstance(objective, Recurrent):
-        stream, segment = sample % objective.batch, sample // objective.batch
-        return min(stream * objective.stream + segment * objective.length, len(objective.corpus))
+        stream, segment = sample % objective.batch_size, sample // objective.batch_size
+        return min(stream * objective.stream + segment * objective.seq_len, len(objective.corpus))
     tiles = objective.tiles
     run = int(np.searchsorted(tiles.before, sample, "right")) - 1
     return int(tiles.starts[run]) + (sample - int(tiles.before[run])) * tiles.step
@@ -269,7 +274,7 @@ def measured_batches(loaded: Checkpoint, objective: Objective, plan: Plan, watch
                     drawn[name].append(value)
     spans = {name: between(np.array(values)) for name, values in drawn.items()}
     return jsonable({
-        "task": "model", "units": f"batches of {objective.batch}", "examples": len(rows),
+        "task": "model", "units": f"batches of {objective.batch_size}", "examples": len(rows),
         "main": next(iter(own)), "falling": objective.better(0.0, 1.0), "figures": own,
         "intervals": {n: [s.low, s.high] if (s := spans.get(n)) else None for n in own},
         "level": 0.95, "resamples": plan.resamples, "seed": plan.seed, "worst": [],
@@ -281,7 +286,7 @@ def about(objective: Objective) -> dict[str, Any]:
     corpus = objective.corpus
     return {
         "objective": objective.name,
-        "length": objective.length,
+        "length": objective.seq_len,
         "tokens": len(corpus),
         "bytes": corpus.bytes,
     }

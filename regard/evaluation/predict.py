@@ -72,8 +72,8 @@ class Predictor:
         objective = self.kind(
             corpus,  # type: ignore[arg-type]
             self.options,
-            length=self.length,
-            batch=ROWS,
+            seq_len=self.length,
+            batch_size=ROWS,
             seed=0,
             learning=False,
         )

@@ -46,16 +46,18 @@ def load(
     ignore_unknown: bool = False,
     heads: Heads | None = None,
     dtype: torch.dtype = torch.float32,
+    config: Any = None,
 ) -> Checkpoint:
     """Opens a model directory, or a name of the Hugging Face Hub that is on this machine (with
     `download` it is downloaded).
 
     `heads` asks for other heads than the directory holds; missing heads are initialized at random.
+    `config` is used in the place of the configuration that config.json says.
     """
     directory = locate(path, download)
     config_json = read_config(directory)
     format_ = format_of(config_json["model_type"])
-    config = configure(format_, config_json, ignore_unknown)
+    config = config or configure(format_, config_json, ignore_unknown)
     wanted = heads_of(format_, config_json) if heads is None else known_heads(format_, heads)
     weights = FormatWeights.open(directory, format_)
     if weights.apart == ["lm_head.weight"] and hasattr(config, "tied"):

@@ -86,11 +86,10 @@ class PruneOptions(MeasureOptions):
         Option("Remove these heads, counted from 0, such as blocks.0:1,3; may be repeated.",
                "--head-list", "LAYER:HEADS"),
     ] = ()  # fmt: skip
-    hidden: Annotated[
+    ffn_units: Annotated[
         float,
-        Option("Remove this share of the units of every feed-forward network.", "--ffn-units",
-               "SHARE"),
-    ] = 0.0  # fmt: skip
+        Option("Remove this share of the units of every feed-forward network.", metavar="SHARE"),
+    ] = 0.0
     weights: Annotated[
         float,
         Option("Set this share of the single weights to 0, the smallest ones; the model becomes "
@@ -116,7 +115,7 @@ class PruneOptions(MeasureOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shares = {"--heads": self.heads, "--ffn-units": self.hidden, "--weights": self.weights}
+        shares = {"--heads": self.heads, "--ffn-units": self.ffn_units, "--weights": self.weights}
         for name, share in shares.items():
             if share and not 0.0 < share < 1.0:
                 raise ConfigError(
@@ -140,7 +139,7 @@ class PruneOptions(MeasureOptions):
                 "heads with --head-list"
             )
         for option, is_set, needs, share in (
-            ("--by", bool(self.by), "--ffn-units", self.hidden),
+            ("--by", bool(self.by), "--ffn-units", self.ffn_units),
             ("--scope layer", self.scope == "layer", "--weights", self.weights),
             ("--no-normalize", not self.normal, "--heads", self.heads),
         ):

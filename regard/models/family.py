@@ -37,7 +37,7 @@ class PaperDefaults:
     min_lr_ratio: float = 0.0
     power: float = 1.0  # of the schedule "polynomial"
     until: float | None = None  # where the decay ends, as a share of all steps
-    decay: float = 0.5  # of the schedule "wsd": the share of all steps in which the rate falls
+    decay_fraction: float = 0.5  # of the schedule "wsd": in this share of all steps the rate falls
     steps: int | None = None
     batch_size: int | None = None  # sequences
     seq_len: int | None = None  # tokens; in fine-tuning the most tokens of a row
@@ -52,7 +52,7 @@ class PaperDefaults:
 # What learns most in a few minutes on a laptop: docs/results.md has the runs.
 BUDGET_TRAINING = PaperDefaults(
     lr=5e-3, optimizer="muon", betas=(0.9, 0.95), weight_decay=0.1, schedule="wsd", warmup=0.05,
-    decay=0.5, batch_tokens=1024,
+    decay_fraction=0.5, batch_tokens=1024,
 )  # fmt: skip
 
 

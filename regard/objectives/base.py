@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -76,23 +76,24 @@ class Objective:
         corpus: Corpus,
         options: Any,
         *,
-        length: int,  # the tokens of a sample
-        batch: int,  # the samples of a step, over all processes
+        seq_len: int,  # the tokens of a sample
+        batch_size: int,  # the samples of a step, over all processes
         seed: int,
         learning: bool = True,  # False: validation, in which nothing may depend on the epoch
     ) -> None:
         self.corpus, self.options = corpus, options
-        self.length, self.batch, self.seed, self.learning = length, batch, seed, learning
+        self.seq_len, self.batch_size = seq_len, batch_size
+        self.seed, self.learning = seed, learning
         self.weights = {}
         self.order_of: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
         self.prepare()
         if len(self) == 0:
-            raise too_short(corpus, length)
+            raise too_short(corpus, seq_len)
 
     @classmethod
     def build(cls, corpus: Corpus, options: Any, *, learning: bool, **sizes: int) -> Objective:
         """Builds an objective for training or, with `learning=False`, the one that validates it,
-        which mostly has the same class. `sizes` are length, batch and seed."""
+        which mostly has the same class. `sizes` are seq_len, batch_size and seed."""
         return cls(corpus, options, learning=learning, **sizes)
 
     def prepare(self) -> None:
@@ -118,12 +119,12 @@ class Objective:
     @property
     def mean_len(self) -> float:
         """The mean number of tokens of a sample."""
-        return float(self.length)
+        return float(self.seq_len)
 
     @property
     def max_len(self) -> int:
         """The number of tokens of the largest sample, for which a step must have memory."""
-        return self.length
+        return self.seq_len
 
     @property
     def longest(self) -> int:
@@ -131,7 +132,7 @@ class Objective:
         return self.max_len
 
     def tokens_in(self, batch: Batch) -> int | None:
-        """Returns the tokens of a batch without padding; None if every sample has `length`."""
+        """Returns the tokens of a batch without padding; None if every sample has `seq_len`."""
         return None
 
     def counts(self, batch: Batch) -> dict[str, float]:
@@ -187,7 +188,7 @@ class Objective:
     @classmethod
     def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
         """Returns an objective that measures how likely a text is under a trained model, token by
-        token; None if that is not defined. `sizes` are length, batch and seed."""
+        token; None if that is not defined. `sizes` are seq_len, batch_size and seed."""
         return None
 
     @classmethod
@@ -203,13 +204,17 @@ class Objective:
         """Returns metrics from the sums of a whole validation, the most important one first."""
         raise NotImplementedError
 
+    # What chooses the model that is kept, unless the recipe says it: the loss, or the "metric", the
+    # first figure of `measure`. Models that guess words say the same ones for long, and their
+    # accuracy tells them apart less well than their loss does.
+    best_by: Literal["loss", "metric"] = "loss"
+
     def better(self, new: float, old: float) -> bool:
         """Returns whether the first metric of `measure` has improved."""
         return new < old
 
     def badness(self, totals: Loss) -> float:
-        """Returns the number by which the best model is chosen: the loss. By an accuracy, the
-        oldest of many models with the same predictions would be chosen."""
+        """Returns the loss of a validation: the sum of the losses with their weights."""
         weights = ((name, self.weights.get(name, 1.0)) for name in totals.sums)
         return sum(w * float(totals.sums[n]) / max(totals.counts[n], 1e-9) for n, w in weights)
 
@@ -223,7 +228,7 @@ class Objective:
         cached = self.order_of  # read once: the thread that prepares batches writes it, too
         if cached[0] != epoch:
             if self.in_streams:
-                order = streams(len(self), self.batch)
+                order = streams(len(self), self.batch_size)
             else:
                 order = permutation(len(self), self.seed, "order", epoch)
             cached = self.order_of = epoch, order
@@ -288,7 +293,7 @@ def streams(samples: int, batch: int) -> np.ndarray:
 def too_short(corpus: Corpus, length: int) -> InputError:
     return InputError(
         f"the {corpus.split} split has {len(corpus):,} tokens, too few for one sample of {length}; "
-        "give more text or a smaller length"
+        f"prepare more text, or choose a smaller --seq-len, such as {max(1, len(corpus) // 4)}"
     )
 
 

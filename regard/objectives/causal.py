@@ -126,7 +126,7 @@ class CausalObjective(Objective):
         o = self.options
         choose("documents", o.documents, ("packed", "separate"))
         overlap = 0 if self.learning else o.overlap
-        self.tiles = ChunkTiling(self.corpus, self.length, overlap, o.documents == "packed")
+        self.tiles = ChunkTiling(self.corpus, self.seq_len, overlap, o.documents == "packed")
 
     def __len__(self) -> int:
         return len(self.tiles)
@@ -134,12 +134,12 @@ class CausalObjective(Objective):
     def chunk(self, epoch: int, index: int) -> TextChunk:
         moving = self.learning and self.options.shift and self.tiles.packed
         size = len(self.corpus)
-        offset = shifted(self.seed, epoch, self.length, size) if moving else 0
+        offset = shifted(self.seed, epoch, self.seq_len, size) if moving else 0
         return self.tiles.chunk(index, offset)
 
     def sample(self, epoch: int, index: int) -> Sample:
         tokens, real, first = self.chunk(epoch, index)
-        place = np.arange(1, self.length + 1)
+        place = np.arange(1, self.seq_len + 1)
         scored = (place >= first) & (place < real)
         return {"tokens": tokens[:-1], "targets": tokens[1:], "scored": scored}
 
@@ -160,7 +160,7 @@ class CausalObjective(Objective):
         return CausalObjective(corpus, CausalOptions(), learning=False, **sizes)
 
     def check(self, model: Any) -> None:
-        check_reading_on(model, self.length)
+        check_reading_on(model, self.seq_len)
 
     def measure(self, totals: Loss) -> dict[str, float]:
         return text_figures(self.corpus, float(totals.sums[self.name]), totals.counts[self.name])

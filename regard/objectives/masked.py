@@ -147,11 +147,13 @@ class Masked(Objective):
 
     def prepare(self) -> None:
         choose("documents", self.options.documents, ("packed", "separate"))
-        self.packed, self.span = self.options.documents == "packed", self.length - 2
+        self.packed, self.span = self.options.documents == "packed", self.seq_len - 2
         if self.span < 1:
-            raise ConfigError(f"length {self.length} leaves no room for text; give at least 3")
+            raise ConfigError(
+                f"batch.seq_len {self.seq_len} leaves no room for text; give at least 3"
+            )
         self.cls, self.sep = (self.corpus.special.need(role) for role in ("cls", "sep"))
-        self.mask = Mask(self.corpus, self.options, self.length)
+        self.mask = Mask(self.corpus, self.options, self.seq_len)
         self.ends = np.empty(0, np.int64)  # the number of samples up to each document's end
         if not self.packed:
             texts = np.maximum(1, np.diff(self.corpus.documents) - 1)  # without the end token
@@ -177,8 +179,8 @@ class Masked(Objective):
 
     def padded(self, tokens: np.ndarray) -> Sample:
         size = len(tokens)
-        tokens = np.concatenate([tokens, np.full(self.length - size, padding(self.corpus))])
-        return {"tokens": tokens, "attention_mask": np.arange(self.length) < size}
+        tokens = np.concatenate([tokens, np.full(self.seq_len - size, padding(self.corpus))])
+        return {"tokens": tokens, "attention_mask": np.arange(self.seq_len) < size}
 
     def text(self, version: int, index: int) -> np.ndarray:
         """Returns a sample's text; the last packed one continues at the split's beginning."""
@@ -215,7 +217,7 @@ class Masked(Objective):
         return {"masked": 0}
 
     def check(self, model: Any) -> None:
-        check_reads_both_sides(model, self.length)
+        check_reads_both_sides(model, self.seq_len)
 
     def measure(self, totals: Loss) -> dict[str, float]:
         return guess_measures("masked", totals)
@@ -234,8 +236,8 @@ def check_reads_both_sides(model: Any, length: int) -> None:
         raise ConfigError('the model has no head "masked"; build it with heads={"masked": 0}')
     if length > model.config.context:
         raise ConfigError(
-            f"length is {length}, but this model has learned {model.config.context} positions; "
-            "choose a smaller length, or a model with a longer context"
+            f"batch.seq_len is {length}, but this model has learned {model.config.context} "
+            "positions; choose a smaller length, or a model with a longer context"
         )
 
 

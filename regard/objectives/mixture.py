@@ -43,7 +43,7 @@ class MixturePart:
     share: float  # its share of the samples, relative to the other parts
     data: str | None = None  # a data directory; None: that of the whole mixture
     weight: float | None = None  # the weight of its losses; None: its share of the samples
-    length: int | None = None  # the tokens of its samples; None: those of the mixture
+    seq_len: int | None = None  # the tokens of its samples; None: those of the mixture
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -76,7 +76,7 @@ class Mixture(Objective):
         for part, share, built in zip(parts, shares, self.parts.values(), strict=True):
             names = list(built.counts(built.collate([built.get(0)])))
             self.sums[part.name] = names
-            own = max(float(share), 1 / self.batch) if part.weight is None else part.weight
+            own = max(float(share), 1 / self.batch_size) if part.weight is None else part.weight
             for name in names:
                 self.weights[f"{part.name}.{name}"] = own * built.weights.get(name, 1.0)
 
@@ -92,8 +92,8 @@ class Mixture(Objective):
         return kind.build(
             self.corpus_of(part),
             options,
-            length=part.length or self.length,
-            batch=max(1, round(self.batch * share)),
+            seq_len=part.seq_len or self.seq_len,
+            batch_size=max(1, round(self.batch_size * share)),
             seed=self.seed,
             learning=self.learning,
         )
@@ -206,7 +206,7 @@ def check_parts(parts: Sequence[MixturePart]) -> None:
     if not parts:
         raise ConfigError(
             "a mixture has no parts; give tables with an objective and a share and, if needed, a "
-            "name, data, weight, length and options"
+            "name, data, weight, seq_len and options"
         )
     for name, count in Counter(part.name for part in parts).items():
         if count > 1 or "." in name or not name:
@@ -215,11 +215,11 @@ def check_parts(parts: Sequence[MixturePart]) -> None:
                 "not be empty and must not contain a dot"
             )
     for part in parts:
-        weight, length = part.weight or 0.0, 1 if part.length is None else part.length
-        if part.share <= 0 or weight < 0 or length < 1:
+        weight, seq_len = part.weight or 0.0, 1 if part.seq_len is None else part.seq_len
+        if part.share <= 0 or weight < 0 or seq_len < 1:
             raise ConfigError(
-                f"part {part.name!r} has share {part.share}, weight {weight} and length {length}; "
-                "a share must be above 0, a weight at least 0, and a length at least 1"
+                f"part {part.name!r} has share {part.share}, weight {weight} and seq_len "
+                f"{seq_len}; a share must be above 0, a weight at least 0, and seq_len at least 1"
             )
 
 

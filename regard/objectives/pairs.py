@@ -55,10 +55,10 @@ class Pairs(SourceTarget):
                 f"{corpus.directory} holds {corpus.kind}, not pairs; prepare them with "
                 "'regard prepare --pairs'"
             )
-        if self.length < 4:
-            raise ConfigError(f"length is {self.length}; for pairs it must be at least 4")
+        if self.seq_len < 4:
+            raise ConfigError(f"batch.seq_len is {self.seq_len}; for pairs it must be at least 4")
         self.edges, sizes = edges, np.diff(edges).reshape(-1, 2)
-        self.sizes = fit(sizes, self.length)
+        self.sizes = fit(sizes, self.seq_len)
         self.cut = int((self.sizes != sizes).any(1).sum())  # the number of pairs that are too long
         largest = self.sizes.max(0, initial=1).tolist()
         self.room = BatchShape(int(self.sizes.sum(1).max(initial=2)), *largest)
@@ -82,7 +82,7 @@ class Pairs(SourceTarget):
             return ""
         return (
             f"{self.cut:,} of {len(self):,} pairs of the {self.corpus.split} split have more than "
-            f"{self.length} tokens and were cut"
+            f"{self.seq_len} tokens and were cut"
         )
 
     def pair(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
@@ -99,7 +99,7 @@ class Pairs(SourceTarget):
         cached = self.order_of
         if cached[0] != epoch:
             sizes = self.sizes.sum(1)
-            cached = self.order_of = epoch, by_length(sizes, self.batch, self.seed, epoch)
+            cached = self.order_of = epoch, by_length(sizes, self.batch_size, self.seed, epoch)
         return cached[1]
 
     def soft(self, model: Any) -> SoftTarget | None:

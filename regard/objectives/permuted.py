@@ -52,46 +52,48 @@ class Permuted(Objective):
 
     def prepare(self) -> None:
         o, special = self.options, self.corpus.special
-        self.half = self.length // 2
+        self.half = self.seq_len // 2
         self.block = self.half if o.block is None else o.block
-        if self.length % 2 or self.half < 5:
-            raise ConfigError(f"length {self.length} is wrong; it must be even and at least 10")
+        if self.seq_len % 2 or self.half < 5:
+            raise ConfigError(
+                f"batch.seq_len {self.seq_len} is wrong; it must be even and at least 10"
+            )
         if self.block > self.half:
             raise ConfigError(
                 f"block {self.block} is more than the {self.half} tokens that the next sample may "
                 "remember; it would see its own targets there"
             )
         if self.block < 1 or self.half % self.block:
-            raise ConfigError(f"block {self.block} does not divide half the length, {self.half}")
+            raise ConfigError(f"block {self.block} does not divide half of seq_len, {self.half}")
         choose("units", o.units, ("pieces", "words"))
         if o.longest < 1 or o.context < 1:
             raise ConfigError("longest and context must be at least 1")
-        if o.two_directions and self.batch % 2:
+        if o.two_directions and self.batch_size % 2:
             raise ConfigError(
-                f"a batch of {self.batch} samples cannot be halved, and half of it is read "
+                f"a batch of {self.batch_size} samples cannot be halved, and half of it is read "
                 "backwards; give an even number, or set two_directions = false"
             )
-        self.goal = self.length // 6 if o.targets is None else o.targets
-        if not 1 <= self.goal <= self.length:
-            raise ConfigError(f"targets {self.goal} is wrong; it must be from 1 to {self.length}")
+        self.goal = self.seq_len // 6 if o.targets is None else o.targets
+        if not 1 <= self.goal <= self.seq_len:
+            raise ConfigError(f"targets {self.goal} is wrong; it must be from 1 to {self.seq_len}")
         self.cls, self.sep = (special.need(name) if o.pairs else -1 for name in ("cls", "sep"))
-        self.stride = self.half if o.pairs else self.length
+        self.stride = self.half if o.pairs else self.seq_len
         self.words = WordStarts(self.corpus.tokenizer, self.corpus.vocab_size)
         self.chances = np.cumsum(1 / np.arange(1, o.longest + 1))
         ways = 2 if o.two_directions else 1
-        fewest = len(self.corpus) // self.length * ways
-        while not self.learning and self.batch > fewest and self.batch % (2 * ways) == 0:
-            self.batch //= 2  # a short validation split is read in fewer streams
-        self.size = len(self.corpus) // (self.batch // ways)  # the tokens of a stream
-        self.steps = max(0, (self.size - self.length) // self.stride + 1)
+        fewest = len(self.corpus) // self.seq_len * ways
+        while not self.learning and self.batch_size > fewest and self.batch_size % (2 * ways) == 0:
+            self.batch_size //= 2  # a short validation split is read in fewer streams
+        self.size = len(self.corpus) // (self.batch_size // ways)  # the tokens of a stream
+        self.steps = max(0, (self.size - self.seq_len) // self.stride + 1)
 
     def __len__(self) -> int:
-        return self.steps * self.batch
+        return self.steps * self.batch_size
 
     # -- the text
 
     def sample(self, epoch: int, index: int) -> Sample:
-        step, row = divmod(index, self.batch)
+        step, row = divmod(index, self.batch_size)
         both = self.options.two_directions
         stream = Stream(self, row // 2 if both else row, backward=both and row % 2 == 1)
         draw = keyed(self.seed, "permuted", epoch if self.learning else 0, index)
@@ -120,7 +122,7 @@ class Permuted(Objective):
     ) -> tuple[np.ndarray, tuple[int, int, int]]:
         """Returns the tokens of a sample, and how many belong to each segment."""
         if not self.options.pairs:
-            return stream.read(at, at + self.length), (self.length, 0, 0)
+            return stream.read(at, at + self.seq_len), (self.seq_len, 0, 0)
         a, b = split(stream, at + self.half, self.half - 3, draw)
         sep, cls = np.array([self.sep]), np.array([self.cls])
         running = stream.read(at, at + self.half)

@@ -35,8 +35,8 @@ class Prefix(SourceTarget):
 
     def prepare(self) -> None:
         choose("documents", self.options.documents, ("packed", "separate"))
-        self.tiles = ChunkTiling(self.corpus, self.length, 0, self.options.documents == "packed")
-        self.room = BatchShape(self.length + 1, self.length, self.length)
+        self.tiles = ChunkTiling(self.corpus, self.seq_len, 0, self.options.documents == "packed")
+        self.room = BatchShape(self.seq_len + 1, self.seq_len, self.seq_len)
 
     def __len__(self) -> int:
         return len(self.tiles)
@@ -44,7 +44,7 @@ class Prefix(SourceTarget):
     def pair(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
         offset, epoch = 0, epoch if self.learning else 0
         if self.learning and self.options.shift and self.tiles.packed:
-            offset = shifted(self.seed, epoch, self.length, len(self.corpus))
+            offset = shifted(self.seed, epoch, self.seq_len, len(self.corpus))
         chunk = self.tiles.chunk(index, offset)
         tokens = chunk.tokens[: chunk.real]
         split = int(keyed(self.seed, "prefix", epoch, index).integers(1, len(tokens)))

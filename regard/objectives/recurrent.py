@@ -52,24 +52,24 @@ class Recurrent(Objective):
             if value is not None and value < least:
                 raise ConfigError(f"evaluation_{name} is {value}; it must be at least {least}")
         if not self.learning and o.evaluation_length is not None:
-            self.length = o.evaluation_length
+            self.seq_len = o.evaluation_length
         wanted = {"mem_len": o.evaluation_mem_len, "clamp_len": o.evaluation_clamp_len}
         self.other = {field: value for field, value in wanted.items() if value is not None}
-        self.stream = -(-len(self.corpus) // self.batch)  # the tokens of a stream
+        self.stream = -(-len(self.corpus) // self.batch_size)  # the tokens of a stream
 
     def __len__(self) -> int:
-        return self.batch * -(-self.stream // self.length)
+        return self.batch_size * -(-self.stream // self.seq_len)
 
     def sample(self, epoch: int, index: int) -> Sample:
-        stream, start = index % self.batch, index // self.batch * self.length
+        stream, start = index % self.batch_size, index // self.batch_size * self.seq_len
         size, offset = len(self.corpus), 0
         if self.learning and self.options.shift:
-            offset = shifted(self.seed, epoch, self.length, size)
+            offset = shifted(self.seed, epoch, self.seq_len, size)
         first = min(stream * self.stream + start, size)
-        last = min(stream * self.stream + min(start + self.length, self.stream), size)
-        tokens = np.full(self.length + 1, padding(self.corpus), np.int64)
+        last = min(stream * self.stream + min(start + self.seq_len, self.stream), size)
+        tokens = np.full(self.seq_len + 1, padding(self.corpus), np.int64)
         tokens[: last - first + 1] = ring(self.corpus, offset + first - 1, offset + last)
-        scored = np.arange(self.length) < last - first
+        scored = np.arange(self.seq_len) < last - first
         return {"tokens": tokens[:-1], "targets": tokens[1:], "scored": scored}
 
     def counts(self, batch: Batch) -> dict[str, float]:
@@ -98,14 +98,14 @@ class Recurrent(Objective):
     @classmethod
     def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
         """Returns an objective with at most as many streams as the corpus has segments."""
-        sizes["batch"] = max(1, min(sizes["batch"], len(corpus) // sizes["length"]))
+        sizes["batch_size"] = max(1, min(sizes["batch_size"], len(corpus) // sizes["seq_len"]))
         return Recurrent(corpus, RecurrentOptions(), learning=False, **sizes)
 
     def check(self, model: Any) -> None:
         ours = inner(model)
         if not ours.remembers:
             raise refuse(model, "with a memory", lambda kind: kind.remembers)
-        check_reading_on(model, self.length)
+        check_reading_on(model, self.seq_len)
         if ours.remembers == "vector" and self.other:
             raise ConfigError(f"an LSTM has no {' and no '.join(self.other)}; leave the option out")
         if getattr(ours.config, "mem_len", 0) is None:

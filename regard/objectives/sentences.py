@@ -147,11 +147,13 @@ class Sentences(Masked):
         if not 0 <= o.short <= 1:
             raise ConfigError(f"short is {o.short}; it must be from 0 to 1")
         self.pairs = o.task != "none"
-        self.room = self.length - (3 if self.pairs else 2)
+        self.room = self.seq_len - (3 if self.pairs else 2)
         if self.room < 2:
-            raise ConfigError(f"length {self.length} leaves no room for two tokens; make it larger")
+            raise ConfigError(
+                f"batch.seq_len {self.seq_len} leaves no room for two tokens; make it larger"
+            )
         self.cls, self.sep = (self.corpus.special.need(role) for role in ("cls", "sep"))
-        self.mask = Mask(self.corpus, o, self.length)
+        self.mask = Mask(self.corpus, o, self.seq_len)
         self.passes: dict[int, SentencePass] = {}
         self.size = self.walk(0).count if len(self.corpus) else 0
 
@@ -182,7 +184,7 @@ class Sentences(Masked):
         hidden = self.mask(tokens, draw)
         sample = {**self.padded(tokens), **hidden}
         if self.pairs:
-            place, border = np.arange(self.length), len(texts[0]) + 2
+            place, border = np.arange(self.seq_len), len(texts[0]) + 2
             sample["segments"] = ((place >= border) & (place < len(tokens))).astype(np.int64)
             sample["next"] = np.array(changed, np.int64)
         return sample
@@ -245,7 +247,7 @@ class Sentences(Masked):
         return {"masked": 0, "next": 2} if self.pairs else {"masked": 0}
 
     def check(self, model: Any) -> None:
-        check_reads_both_sides(model, self.length)
+        check_reads_both_sides(model, self.seq_len)
         if not self.pairs:
             return
         if model.config.segments < 2:

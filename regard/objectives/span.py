@@ -47,7 +47,9 @@ def raw_length(length: int, density: float, mean: float) -> int:
     """Returns the length of the longest text whose source has at most `length` tokens."""
     raw = max(2, length - 1)
     if counts_of(raw, density, mean).source > length:
-        raise ConfigError(f"length is {length}; the source of a corrupted text needs at least 3")
+        raise ConfigError(
+            f"batch.seq_len is {length}; the source of a corrupted text needs at least 3"
+        )
     while counts_of(raw + 1, density, mean).source <= length:
         raw += 1
     return raw
@@ -107,7 +109,7 @@ class SpanCorruption(SourceTarget):
                 f"density is {o.density}, mean is {o.mean} and z_loss is {o.z_loss}; density must "
                 "lie between 0 and 1, mean must be at least 1, and z_loss at least 0"
             )
-        longest = raw_length(self.length, o.density, o.mean)
+        longest = raw_length(self.seq_len, o.density, o.mean)
         self.raw = min(longest, len(self.corpus))
         largest = counts_of(longest, o.density, o.mean)
         self.room = BatchShape(largest.source + largest.target, largest.source, largest.target)

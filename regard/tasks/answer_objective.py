@@ -107,7 +107,7 @@ class AnswerObjective(LabeledObjective):
         return {"impossible": self.options.impossible}
 
     def encode(self) -> tuple[Rows, Rows]:
-        self.layout = layout_of(self.options, self.length)
+        self.layout = layout_of(self.options, self.seq_len)
         self.frame = replace(self.frame, left=False, beyond=self.layout.beyond)
         self.told: Counter[str] = Counter()
         self.lost: list[str] = []
@@ -163,7 +163,7 @@ class AnswerObjective(LabeledObjective):
         if self.corpus.split == "test":
             return lines
         kinds = {
-            "torn": f"have an answer that no window of {self.length} tokens holds completely",
+            "torn": f"have an answer that no window of {self.seq_len} tokens holds completely",
             "refused": "have no answer in their passage, and impossible = no leaves them out",
             "unknown": "have no known answer",
         }
@@ -283,7 +283,7 @@ class AnswerObjective(LabeledObjective):
         if counts["long"]:
             notes.append(
                 f"{counts['long']:,} of {counts['examples']:,} questions{data} do not fit "
-                f"{self.length:,} tokens with their passage, which is read in "
+                f"{self.seq_len:,} tokens with their passage, which is read in "
                 f"{counts['windows']:,} windows"
             )
         if counts["cut"]:

@@ -104,10 +104,10 @@ class Choose(MultiRow):
     @property
     def room(self) -> int:
         """The number of tokens in a row that are not special tokens."""
-        return self.length - sum(part not in ("a", "b") for part, _ in self.frame.double)
+        return self.seq_len - sum(part not in ("a", "b") for part, _ in self.frame.double)
 
     def row(self, first: list[int], second: list[int], cut: bool) -> FormattedInput:
-        framed_row = framed(self.frame, self.corpus.special, first, second, self.length)
+        framed_row = framed(self.frame, self.corpus.special, first, second, self.seq_len)
         return framed_row._replace(cut=framed_row.cut or cut)
 
     def extra(self, index: int) -> Sample:

@@ -59,7 +59,7 @@ class TextRows(MultiRow):
             yield self.rows_of(ids, None if example.pair is None else next(second))
 
     def rows_of(self, a: list[int], b: list[int] | None) -> list[FormattedInput]:
-        return [framed(self.frame, self.corpus.special, a, b, self.length)]
+        return [framed(self.frame, self.corpus.special, a, b, self.seq_len)]
 
     def heads(self) -> dict[str, int]:
         return {"classify": max(1, len(self.corpus.labels))}

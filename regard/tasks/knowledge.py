@@ -118,7 +118,7 @@ class KnowledgeInputs:
         for place, (ids, sides) in enumerate(zip(rows, segments, strict=True)):
             sizes = objective.lengths[place] if several else [len(ids)]
             own = None if labels is None else labels[place]
-            grown = self.parts(np.asarray(ids), np.asarray(sides), own, sizes, objective.length)
+            grown = self.parts(np.asarray(ids), np.asarray(sides), own, sizes, objective.seq_len)
             if several:
                 objective.lengths[place] = sizes_of(grown)
             self.count(grown)
@@ -134,7 +134,7 @@ class KnowledgeInputs:
         """Adds knowledge to a variant of a sample. Returns None if it would be too long."""
         ids, sides, labels = sample["tokens"], sample["segments"], sample.get("labels")
         sizes = sample.get("lengths", [len(ids)])
-        grown = self.parts(ids, sides, labels, sizes, objective.length)
+        grown = self.parts(ids, sides, labels, sizes, objective.seq_len)
         row = joined(grown)
         if len(row.ids) > objective.max_len or max(sizes_of(grown)) > objective.longest:
             return None

@@ -148,7 +148,7 @@ class LabeledObjective(Objective, Hooks):
         epoch = epoch if self.learning else 0
         cached = self.order_of
         if cached[0] != epoch:
-            order = by_length(self.rows.sizes, self.batch, self.seed, epoch)
+            order = by_length(self.rows.sizes, self.batch_size, self.seed, epoch)
             cached = self.order_of = epoch, order
         return cached[1]
 
@@ -202,6 +202,8 @@ class LabeledObjective(Objective, Hooks):
 
     def targets_in(self, batch: Batch) -> int:
         return 0
+
+    best_by = "metric"
 
     def better(self, new: float, old: float) -> bool:
         """Returns whether `new` is better: the first figure of every task should be high."""
@@ -266,7 +268,7 @@ class LabeledObjective(Objective, Hooks):
             return []
         return [
             f"{counts['cut']:,} of {counts['examples']:,} texts{data} have more than "
-            f"{self.length:,} tokens and were cut"
+            f"{self.seq_len:,} tokens and were cut"
         ]
 
     def cuts(self) -> Counter[str]:
@@ -308,7 +310,7 @@ class LabeledObjective(Objective, Hooks):
             "task": self.corpus.task,
             "objective": {"name": self.name, **asdict(self.options), **known},
             "labels": self.corpus.labels,
-            "length": self.length,
+            "length": self.seq_len,
         }
         text = json.dumps(facts, indent=2, ensure_ascii=False)
         (out / TASK).write_text(text + "\n", encoding="utf-8")

@@ -49,6 +49,9 @@ class MultiRow(LabeledObjective):
         self.weights = {LANGUAGE: self.auxiliary} if self.auxiliary else {}
         super().prepare_rows()
 
+    def settled(self) -> dict[str, Any]:
+        return super().settled() | {"auxiliary": self.auxiliary}
+
     def language_weight(self) -> float:
         weight, paper = self.options.auxiliary, self.card.auxiliary_loss
         if weight is None:

@@ -62,14 +62,14 @@ class Reward(MultiRow):
         self.left = 0
         super().prepare()
         if len(self) == 0:
-            raise refuse_none(self.corpus, self.left, self.length)
+            raise refuse_none(self.corpus, self.left, self.seq_len)
 
     def settled(self) -> dict[str, Any]:
         return super().settled() | {"form": self.options.form}
 
     @property
     def note(self) -> str:
-        return notes_of(self.corpus, self.cut, self.left, self.length)
+        return notes_of(self.corpus, self.cut, self.left, self.seq_len)
 
     # -- rows
 
@@ -77,7 +77,7 @@ class Reward(MultiRow):
         if self.corpus.split == "test":
             yield from self.asked()
             return
-        for pair in pairs_of(self.corpus, self.length, self.options.form):
+        for pair in pairs_of(self.corpus, self.seq_len, self.options.form):
             if pair is None:
                 self.left += 1
                 continue
@@ -93,8 +93,8 @@ class Reward(MultiRow):
             texts = [t for t in (example.chosen, example.rejected) if t is not None]
             rows = []
             for ids in replies_of(texts, tokenizer, special):
-                reply = ids if len(ids) < self.length else [*ids[: self.length - 2], ids[-1]]
-                start, cut = prompt.fit(self.length - len(reply))
+                reply = ids if len(ids) < self.seq_len else [*ids[: self.seq_len - 2], ids[-1]]
+                start, cut = prompt.fit(self.seq_len - len(reply))
                 row = [*start, *reply]
                 rows.append(FormattedInput(row, [0] * len(row), cut or len(reply) < len(ids)))
             yield rows

@@ -116,7 +116,7 @@ class Tag(LabeledObjective):
     ) -> list[list[TagWindow]]:
         """Returns the windows of each sentence."""
         return align_all(
-            words, gold, self.corpus.tokenizer, self.length, around=around.ids, blank=self.blank
+            words, gold, self.corpus.tokenizer, self.seq_len, around=around.ids, blank=self.blank
         )
 
     def variant(self, epoch: int, index: int) -> Sample | None:
@@ -298,7 +298,7 @@ class Tag(LabeledObjective):
             return []
         return [
             f"{counts['long']:,} of {counts['examples']:,} sentences{data} have more than "
-            f"{self.length:,} tokens and are read in several windows"
+            f"{self.seq_len:,} tokens and are read in several windows"
         ]
 
     def answers(

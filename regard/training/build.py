@@ -11,7 +11,7 @@ import torch
 from regard.attention.native import library
 from regard.core.errors import ConfigError, RegardError
 from regard.core.seeding import seed_torch
-from regard.data.corpus import Corpus, Special
+from regard.data.corpus import Corpus
 from regard.formats.directory import configure, heads_of, known_heads, load, read_config
 from regard.formats.registry import empty, extensions_of, format_of
 from regard.models import FAMILIES, family_of
@@ -19,8 +19,9 @@ from regard.models.extensions import extend, extension, place_of
 from regard.objectives.base import Objective, hooks_of
 from regard.training.data import TextData
 from regard.training.hardware import fast_bf16
-from regard.training.recipe import Recipe, Resolved
+from regard.training.recipe import R, Recipe, Resolved
 from regard.training.resolve import LENGTH, MachineFacts, ModelFacts, resolve
+from regard.training.shape import ShapeFacts, config_of, start_config, with_shape
 
 
 def is_directory(model: str) -> bool:
@@ -56,34 +57,43 @@ def machine_facts(device: torch.device, processes: int) -> MachineFacts:
 
 
 def model_facts(recipe: Recipe) -> ModelFacts:
-    config = start_config(recipe, recipe.batch.seq_len or LENGTH)
     if is_directory(recipe.model):
+        config = pretrained_config(recipe)
         return ModelFacts(config.width, True, getattr(config, "context", None))
-    return ModelFacts(config.width)
+    card, length = FAMILIES[family(recipe)], recipe.batch.seq_len or LENGTH
+    return ModelFacts(start_config(recipe, card, length).width)
 
 
-def start_config(recipe: Recipe, length: int, **changes: Any) -> Any:
-    """Returns the configuration of the recipe's model, before the data changes it."""
-    if is_directory(recipe.model):
-        config_dict = read_config(Path(recipe.model))
-        return configure(format_of(config_dict["model_type"]), config_dict)
-    kind = family_of(recipe.model)
-    start = kind.sizes.get(recipe.model) or kind.config()
-    laptop = kind.shape(recipe.size, length) if recipe.size else {}
-    usual = start.without_dropout() if recipe.by_budget else {}
-    return start.replace(**(usual | laptop | changes | recipe.shape))
+def pretrained_config(recipe: Recipe) -> Any:
+    """The configuration of the model's directory; None: the model is new."""
+    if not is_directory(recipe.model):
+        return None
+    config_dict = read_config(Path(recipe.model))
+    return configure(format_of(config_dict["model_type"]), config_dict)
 
 
-def outline(recipe: Resolved, objective: Objective) -> Any:
+def shaped(recipe: R, objective: Objective, *, resumed: bool = False) -> R:
+    """The recipe with the whole shape of its model; of a resumed run it stands there already."""
+    corpus = objective.corpus
+    facts = ShapeFacts(
+        corpus.special,
+        corpus.vocab_size,
+        objective.name,
+        objective.options,
+        pretrained_config(recipe),
+        resumed,
+    )
+    return with_shape(recipe, FAMILIES[family(recipe)], facts)
+
+
+def outline(recipe: Recipe, objective: Objective) -> Any:
     """Returns the model on the meta device, from which its cost is computed."""
     heads = objective.heads()
     if is_directory(recipe.model):
-        if recipe.shape or recipe.size:
-            raise ConfigError(f"{recipe.model} has its shape already; remove size and shape")
         config_dict = read_config(Path(recipe.model))
         format = format_of(config_dict["model_type"])
         known = heads_of(format, config_dict) if heads is None else known_heads(format, heads)
-        model = empty(format, configure(format, config_dict), known, extensions_of(config_dict))
+        model = empty(format, configuration(recipe), known, extensions_of(config_dict))
     else:
         with torch.device("meta"):
             model = blank(recipe, objective)
@@ -95,23 +105,23 @@ def outline(recipe: Resolved, objective: Objective) -> Any:
     return model
 
 
-def blank(recipe: Resolved, objective: Objective) -> Any:
-    """Returns a new model before its weights are initialized."""
-    kind, length = family_of(recipe.model), recipe.batch.seq_len
-    changes = kind.objective_fields(objective.name, objective.options, length)
-    start = start_config(recipe, length, **changes)
-    corpus = objective.corpus
-    from_data = fitted(start, corpus.special, corpus.vocab_size, length)
-    start = start.replace(**{k: v for k, v in from_data.items() if k not in recipe.shape})
-    heads, build = objective.heads(), cast(Any, kind.model)
-    return build(start) if heads is None else build(start, heads)
+def configuration(recipe: Recipe) -> Any:
+    """The configuration that a recipe with a whole shape says."""
+    return config_of(FAMILIES[family(recipe)], recipe.shape)
 
 
-def model_for(recipe: Resolved, objective: Objective) -> Any:
+def blank(recipe: Recipe, objective: Objective) -> Any:
+    """A new model before it is initialized."""
+    heads, build = objective.heads(), cast(Any, family_of(recipe.model).model)
+    config = configuration(recipe)
+    return build(config) if heads is None else build(config, heads)
+
+
+def model_for(recipe: Recipe, objective: Objective) -> Any:
     """Returns a new model, initialized by the seed alone, or the model of a directory."""
     seed_torch(recipe.seed, "weights")
     if is_directory(recipe.model):
-        model = load(recipe.model, heads=objective.heads()).model
+        model = load(recipe.model, heads=objective.heads(), config=configuration(recipe)).model
         check_tokenizer(recipe, objective.corpus)
     else:
         model = blank(recipe, objective).initialize()
@@ -163,18 +173,6 @@ def describe(model: Any) -> dict[str, Any]:
         "parameters": model.parameter_count(),
         "config": dataclasses.asdict(model.config),
     }
-
-
-def fitted(config: Any, special: Special, vocab_size: int, length: int) -> dict[str, Any]:
-    """Returns the fields that a new model takes from its data: vocabulary, special ids, context."""
-    fields = config.__dataclass_fields__
-    pad = special.end if special.pad is None else special.pad
-    values: dict[str, Any] = {"vocab_size": vocab_size, "context": length}
-    values |= {"pad_id": pad, "start_id": pad, "eos_id": special.end}
-    changes = {key: value for key, value in values.items() if key in fields}
-    if "cutoffs" in fields:
-        changes["cutoffs"] = tuple(c for c in config.cutoffs if c < vocab_size)
-    return changes
 
 
 def check_vocabulary(model: Any, vocab_size: int) -> None:

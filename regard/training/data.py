@@ -4,11 +4,12 @@ examples as a subclass that reads them."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.core.errors import ConfigError, InputError
-from regard.core.tables import Table, from_table
+from regard.core.tables import Table, from_table, without_none
 from regard.data.corpus import Corpus, read_marker
 from regard.models.family import Family
 from regard.objectives import objective as find
@@ -49,8 +50,9 @@ class TextData:
         return BuiltData(objective, self.validation(config), config)
 
     def decided(self, config: Resolved, objective: Any) -> Resolved:
-        """Returns the recipe with the options that the training data decided."""
-        options = hooks_of(objective).settled()
+        """Returns the recipe with all options of the objective, and with those that the training
+        data decided."""
+        options = without_none(asdict(objective.options) | hooks_of(objective).settled())
         return replaced(config, objective=config.objective | options)
 
     def validation(self, config: Resolved) -> Objective | None:
@@ -69,8 +71,8 @@ class TextData:
         built = kind.build(
             corpus,
             options_of(kind, options),
-            length=config.batch.seq_len,
-            batch=config.batch.size,
+            seq_len=config.batch.seq_len,
+            batch_size=config.batch.size,
             seed=config.seed,
             learning=split == "train",
         )

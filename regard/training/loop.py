@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from regard.core.errors import ConfigError, FormatError, RegardError
+from regard.core.errors import ConfigError, Diverged, FormatError
 from regard.core.seeding import seed_torch
 from regard.models.state import State
 from regard.objectives.base import Batch, Objective
@@ -26,6 +26,10 @@ from regard.training.parallel import ProcessGroup, SingleProcess
 from regard.training.train_module import autocast, moved
 
 Parts = dict[str, Tensor]
+# So many times the loss of the first step, and so many nats above it, for so many steps: diverged.
+EXPLODED = 4.0
+ABOVE = 5.0
+RISEN = 20
 
 
 class ForwardBackward(Protocol):
@@ -54,10 +58,6 @@ def once(go: ForwardBackward, place: Place, batch: Batch, state: State | None) -
     return go(state)
 
 
-class Diverged(RegardError):
-    """The loss is no longer a finite number."""
-
-
 @dataclass
 class RunProgress:
     """The state of a run beside its tensors; it is part of every checkpoint."""
@@ -67,11 +67,14 @@ class RunProgress:
     targets: int = 0  # tokens that had a loss
     seconds: float = 0.0  # time spent in steps, over all starts
     best: float | None = None  # the first metric of the best validation
-    least: float | None = None  # the lowest loss of a validation, which chose the best
+    least: float | None = None  # its loss
     best_step: int = 0
+    best_by: str = ""  # the name of the metric that chose it
     waited: int = 0  # validations since the best one
     validated: int = -1  # the last step that was validated
     scaler: dict[str, Any] = field(default_factory=dict)
+    start_loss: float | None = None  # that of the first step
+    risen: int = 0  # the last so many steps had an exploded loss
 
 
 @dataclass(frozen=True)
@@ -195,8 +198,10 @@ class Loop:
         self.scaler.unscale_(self.optimizer)
         norm = clip(self.model.parameters(), self.limit)
         rate = self.rate(self.at(number + 1))
+        learned = sum(self.objective.weights.get(k, 1.0) * loss for k, loss in losses.items())
         if not self.scaler.is_enabled():
             self.refuse_nonsense(number, losses, norm)
+        self.refuse_explosion(number, learned)
         set_rate(self.optimizer, rate)
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -206,7 +211,6 @@ class Loop:
         self.progress.tokens += tokens
         self.progress.targets += int(next(iter(counts.values())))
         self.progress.seconds += time.perf_counter() - began
-        learned = sum(self.objective.weights.get(k, 1.0) * loss for k, loss in losses.items())
         return StepMetrics(learned, losses, norm, rate, tokens, raised)
 
     def go(
@@ -239,7 +243,7 @@ class Loop:
         known = [size for size in sizes if size is not None]
         *sums, tokens = self.group.sum([*sums, float(sum(known))])
         if len(known) < len(sizes):
-            tokens = self.batches.samples * self.objective.length
+            tokens = self.batches.samples * self.objective.seq_len
         return dict(zip(names, sums, strict=True)), int(tokens)
 
     def total(self, sums: dict[str, Tensor], counts: dict[str, float]) -> Tensor:
@@ -265,8 +269,29 @@ class Loop:
         raise Diverged(
             f"step {number + 1} has no finite loss or gradient ({shown}, norm {norm:.4g}); its "
             f"samples are {first} to {first + self.batches.samples - 1}. The weights before it are "
-            "kept. Try a smaller optimizer.lr, a longer warm-up, or engine.precision=fp32"
+            f"kept. {self.advice()}, a longer --warmup, or engine.precision=fp32"
         )
+
+    def refuse_explosion(self, number: int, loss: float) -> None:
+        """Ends a run whose loss stays far above that of its first step."""
+        progress = self.progress
+        if progress.start_loss is None:
+            progress.start_loss = loss
+        start = progress.start_loss
+        high = loss > max(EXPLODED * start, start + ABOVE)
+        progress.risen = progress.risen + 1 if high else 0
+        if progress.risen < RISEN:
+            return
+        self.optimizer.zero_grad(set_to_none=True)
+        raise Diverged(
+            f"the loss began at {start:.4g}, and in the {RISEN} steps up to step {number + 1} it "
+            f"was far above that, {loss:.4g} at last. {self.advice()}, or a longer --warmup"
+        )
+
+    def advice(self) -> str:
+        """A smaller rate than the highest that the optimizer was built with."""
+        lr = self.optimizer.defaults["lr"]
+        return f"Start again with --lr {lr / 3:.2g}, a third of {lr:.3g}"
 
     # -- what a checkpoint holds
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
-from regard.core.errors import RegardError
+from regard.core.errors import InputError, RegardError
 from regard.models import FAMILIES
 from regard.models.family import PaperDefaults
 from regard.objectives.base import Objective, hooks_of
@@ -23,6 +23,7 @@ from regard.training.build import (
     model_for,
     outline,
     resolved,
+    shaped,
 )
 from regard.training.data import BuiltData, TextData
 from regard.training.hardware import (
@@ -39,17 +40,19 @@ from regard.training.recipe import FrozenConfig, Recipe, Resolved
 from regard.training.resolve import (
     RunFacts,
     disturbs,
+    lr_scale,
     paper_of,
     several_passes,
     with_budget,
     with_steps,
 )
-from regard.training.schedule import BY_WIDTH, schedule
+from regard.training.schedule import BY_WIDTH, schedule, warmup_steps
 from regard.training.train_module import DTYPES, TrainModule, checkpoint_blocks
 
 WORTH_COMPILING = 15 * 60.0  # seconds; a shorter run cannot repay a minute of compiling
 LONG = 20.0  # seconds; the user is warned of longer steps before a few are measured
 SHORT = 50  # steps; a shorter run is over before it could be measured
+FEW_STEPS = 30  # steps; a shorter run says that it is short
 REHEARSAL = 0.02  # the share of a budget in minutes for measuring a step
 
 Note = Callable[[str], None]
@@ -78,7 +81,7 @@ def prepare(
     patience: float = math.inf,  # seconds; a step that takes longer is estimated, not measured
 ) -> TrainingPlan:
     """Builds everything, estimates the cost, refuses what cannot fit, and resolves the recipe."""
-    data = data or TextData()
+    data, began = data or TextData(), time.perf_counter()
     (objective, valid, config), _, batches, facts, paper = foresee(
         recipe, group, device, note, resumed=resumed, data=data
     )
@@ -112,19 +115,54 @@ def prepare(
         if config.budget.steps is None:
             pace = f"{timing.seconds:.3g} s a step: {frozen.budget.minutes:g} minutes are"
             note(f"{pace} {frozen.budget.steps:,} steps")
-    if not resumed and frozen.schedule.name in BY_WIDTH and recipe.optimizer.lr is not None:
-        scale = model.config.width * max(1.0, frozen.schedule.warmup)
-        highest = frozen.optimizer.lr / scale**0.5
-        note(
-            f"with the schedule {frozen.schedule.name} the rate is a factor, and the highest "
-            f"learning rate is {highest:.2g}; --schedule linear takes --lr as it is"
-        )
+    for text in () if resumed else notes(recipe, frozen, paper, model, time.perf_counter() - began):
+        note(text)
     set_pace(frozen, loop, model)
     flops = run.flops * work(model)
     chosen = frozen.optimizer
     facts["learning"] = f"{chosen.name}, lr {chosen.lr:.3g}, {frozen.schedule.name}"
     facts |= {"steps": frozen.budget.steps, "gemm_peak": peak, "step_flops": flops}
     return TrainingPlan(frozen, objective, valid, batches, loop, facts, peak, flops)
+
+
+def notes(
+    recipe: Recipe, config: FrozenConfig, paper: PaperDefaults, model: Any, seconds: float
+) -> Iterator[str]:
+    """What a user may not expect of the rates and the steps; `seconds` have gone before them."""
+    steps, minutes, lr = config.budget.steps, config.budget.minutes, config.optimizer.lr
+    warmup, width = warmup_steps(config.schedule.warmup, steps), model.config.width
+    if minutes and seconds > minutes * 60:
+        yield (
+            f"to get ready took {seconds:.0f} s, longer than the budget of {minutes * 60:.0f} s, "
+            "which is for the steps alone: the whole takes longer"
+        )
+    if steps < FEW_STEPS:
+        yield (
+            f"{steps} steps are few, {warmup} of them with a rising learning rate; for more give "
+            "more --epochs or --steps, or a smaller --batch-size"
+        )
+    if recipe.schedule.warmup is not None and recipe.schedule.warmup != config.schedule.warmup:
+        yield (
+            f"a warm-up of {recipe.schedule.warmup:g} steps is longer than this run of {steps}; it "
+            f"takes {warmup} instead"
+        )
+    scale = lr_scale(paper, model.family, width)
+    if recipe.optimizer.lr is None and scale > 1 and config.examples.task:
+        yield (
+            f"the paper's learning rate of {paper.lr:.3g} is for a wider model; this one of width "
+            f"{width} learns at {scale:.3g} times that, {lr:.3g} (--lr changes it)"
+        )
+    elif recipe.optimizer.lr is not None and config.examples.task and scale > 1 and lr <= paper.lr:
+        yield (
+            f"lr {lr:.3g} is a rate for a wider model; one of width {width} usually learns at up "
+            f"to {scale:.3g} times that, as with --lr {scale * lr:.2g}"
+        )
+    if config.schedule.name in BY_WIDTH and recipe.optimizer.lr is not None:
+        highest = lr / (width * max(1.0, config.schedule.warmup)) ** 0.5
+        yield (
+            f"with the schedule {config.schedule.name} the rate is a factor, and the highest "
+            f"learning rate is {highest:.2g}; --schedule linear takes --lr as it is"
+        )
 
 
 class PlannedRun(NamedTuple):
@@ -151,6 +189,7 @@ def foresee(
     for change in machine.changes(recipe) if resumed else []:
         note(change)
     built = data.build(resolved(recipe, data, machine))
+    built = built._replace(config=shaped(built.config, built.objective, resumed=resumed))
     objective, valid, config = built
     ghost = outline(config, objective)
     if config.robust.drop_path:
@@ -162,6 +201,12 @@ def foresee(
     else:
         note("the data has no validation text: nothing is measured on the way")
     batch = config.batch
+    if not config.examples.task and len(objective) < batch.size:
+        raise InputError(
+            f"{config.data} has {len(objective):,} samples of {batch.seq_len} tokens to learn "
+            f"from, fewer than one batch of {batch.size}; prepare more text, or choose "
+            f"--batch-size {max(1, len(objective) // 2)} or a smaller --seq-len"
+        )
     batches = Batches(objective, batch.size, batch.grad_accum, group.rank, group.world)
     facts = about(config, ghost, objective, batches)
     refuse_too_large(facts)
@@ -171,14 +216,15 @@ def foresee(
 
 def run_facts(config: Resolved, model: Any, objective: Objective, data: TextData) -> RunFacts:
     rows = rows_of(objective)
-    usual, samples = round(objective.mean_len / rows), config.batch.size * rows
-    flops = step_flops(model, usual, samples, **extent(model, objective))
+    usual = round(objective.mean_len / rows)
+    flops = step_flops(model, usual, config.batch.size * rows, **extent(model, objective))
     if several_passes(config.robust):
         from regard.training.robust import passes
 
         flops *= passes(config.robust)
     layers = len(layers_of(model))
-    return RunFacts(len(objective), objective.mean_len, layers, flops, data.of_examples)
+    samples = len(objective)
+    return RunFacts(samples, objective.mean_len, layers, flops, data.of_examples, objective.best_by)
 
 
 def loop_for(
@@ -237,7 +283,7 @@ def schedule_for(config: FrozenConfig, model: Any) -> Callable[[int], float]:
         min_lr_ratio=planned.min_lr_ratio,
         power=planned.power,
         until=planned.until,
-        decay=planned.decay,
+        decay_fraction=planned.decay_fraction,
     )
 
 

@@ -69,7 +69,7 @@ class RDrop:
                 "or positions, or set robust.rdrop to 0"
             )
         self.inner, self.calls = objective, calls
-        self.length, self.recurrent = objective.length, objective.recurrent
+        self.seq_len, self.recurrent = objective.seq_len, objective.recurrent
         self.names = list(objective.counts(objective.collate([objective.get(0)])))
         own = objective.weights
         self.weights = own | {name + APART: weight * own.get(name, 1.0) for name in self.names}

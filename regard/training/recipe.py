@@ -107,13 +107,13 @@ class Schedule:
     ] = None  # fmt: skip
     warmup: Annotated[
         float | None,
-        Option("The steps in which the learning rate rises; below 1, their share of all steps.",
-               metavar="X", default="the recipe's"),
+        Option("The learning rate rises from 0 in so many steps; below 1, in this share of all "
+               "steps.", metavar="X", default="the recipe's"),
     ] = None  # fmt: skip
     min_lr_ratio: float | None = None  # the share of the rate that is left at the end
     power: float | None = None  # for "polynomial"
     until: float | None = None  # where the decay ends, in steps or as a share; None: at the end
-    decay: float | None = None  # for "wsd": how long the rate falls, in steps or as a share
+    decay_fraction: float | None = None  # for "wsd": the share of steps in which the rate falls
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,9 @@ class Validation:
         int | None,
         Option("Stop after N validations without a better one.", metavar="N", default="never"),
     ] = None
+    # What chooses the model that is kept: the lowest loss, or the best metric of the task and of
+    # equal ones the lower loss. None: the metric where there is a task with one, else the loss.
+    best: Literal["loss", "metric"] | None = None
 
 
 @dataclass(frozen=True)
@@ -275,7 +278,7 @@ class ResolvedSchedule(Schedule):
     name: str
     min_lr_ratio: float
     power: float
-    decay: float
+    decay_fraction: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,6 +314,7 @@ class WholeSchedule(ResolvedSchedule):
 class ResolvedValidation(Validation):
     every: int
     samples: int
+    best: Literal["loss", "metric"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ RUN/
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Collection, Iterator
@@ -21,7 +22,7 @@ from typing import Any
 
 import torch
 
-from regard.core.errors import ConfigError, RegardError, StorageError
+from regard.core.errors import ConfigError, Diverged, RegardError, StorageError
 from regard.core.files import write_json
 from regard.core.lock import RunLock
 from regard.core.stop import StopSignal
@@ -32,10 +33,10 @@ from regard.training.build import model_for
 from regard.training.checkpoint import Checkpoints, SavedCheckpoint, mean, order, whole
 from regard.training.data import TextData
 from regard.training.hardware import memory, quick_malloc
-from regard.training.loop import Diverged, Loop, StepMetrics
+from regard.training.loop import RISEN, Loop, StepMetrics
 from regard.training.parallel import ProcessGroup, is_joined, join, leave
 from regard.training.plan import TrainingPlan, prepare
-from regard.training.progress import Metrics, ProgressDisplay, figures, watch
+from regard.training.progress import Metrics, ProgressDisplay, figures, number, watch
 from regard.training.recipe import FrozenConfig, Recipe, replaced
 from regard.training.train_module import Interrupted, TrainModule, validate
 
@@ -110,9 +111,8 @@ class TrainingRun:
                 self.steps(steps, stop)
             except Interrupted:
                 self.end_early(stop.asked)
-            except Diverged:
-                self.save("diverged")
-                raise
+            except Diverged as error:
+                raise self.diverged(error) from None
             finally:
                 self.plan.batches.close()
                 self.metrics.close()
@@ -186,17 +186,28 @@ class TrainingRun:
             stopping=lambda: bool(stop.asked),
         )
         progress.validated = progress.step
-        better = progress.least is None or badness < progress.least
+        name, value = next(iter(figures.items()))
+        rank, best = self.rank(value, badness), self.rank(progress.best, progress.least)
+        better = rank >= best
+        progress.waited = 0 if rank > best else progress.waited + 1
         if better:
-            progress.best, progress.least = next(iter(figures.values())), badness
-            progress.best_step, progress.waited = progress.step, 0
-        else:
-            progress.waited += 1
+            progress.best, progress.least, progress.best_step = value, badness, progress.step
+            progress.best_by = name if self.recipe.validation.best == "metric" else "loss"
         self.metrics.write({"step": progress.step, "tokens": progress.tokens, "valid": figures})
         self.watch.valid({"step": progress.step, "best": better, **figures})
         if better:
             self.save(best=True)
         self.lose_patience()
+
+    def rank(self, value: float | None, loss: float | None) -> tuple[float, ...]:
+        """The higher, the better: by the metric and then by the loss, or by the loss alone. Of two
+        models that are equal in all of it the later one is kept.
+        """
+        if value is None or loss is None or self.valid is None:
+            return ()  # below everything
+        metric = value if self.valid.better(1.0, 0.0) else -value
+        chosen = (metric, -loss) if self.recipe.validation.best == "metric" else (-loss,)
+        return tuple(-math.inf if math.isnan(part) else part for part in chosen)
 
     def lose_patience(self) -> None:
         patience = self.recipe.validation.patience
@@ -261,6 +272,18 @@ class TrainingRun:
         self.save(signal)
         self.outcome = "interrupted"
 
+    def diverged(self, error: Diverged) -> Diverged:
+        """Keeps the last good state: the weights before a step without a number, and the best model
+        if there is one. Weights that have exploded are not saved.
+        """
+        if self.loop.progress.risen < RISEN:
+            self.save("diverged")
+        if self.loop.progress.best is None:
+            return error
+        self.outcome = "diverged"
+        self.finish()
+        return Diverged(f"{error}. {self.out} holds {self.which_model().rstrip(',')}")
+
     # -- the end
 
     def finish(self) -> dict[str, Any]:
@@ -284,12 +307,23 @@ class TrainingRun:
             "out": str(self.out),
             "outcome": self.outcome,
             "progress": asdict(progress),
-            "best": {"step": progress.best_step, "value": progress.best}
-            if progress.best is not None
-            else None,
+            "best": self.best_facts(),
             "peak_memory": memory()["peak"],
             "world": self.group.world,
             "first": self.group.first,
+        }
+
+    def best_facts(self) -> dict[str, Any] | None:
+        """Which step was kept, by what, and on how many samples it was judged."""
+        progress = self.loop.progress
+        if self.valid is None or progress.best is None:
+            return None
+        samples = min(self.recipe.validation.samples, len(self.valid))
+        return {
+            "step": progress.best_step,
+            "value": progress.best,
+            "by": progress.best_by,
+            "samples": samples,
         }
 
     def export(self) -> None:
@@ -333,14 +367,16 @@ class TrainingRun:
 
     def which_model(self) -> str:
         """Says which of the run's models was kept, and on how many samples it was judged."""
-        progress, count = self.loop.progress, self.recipe.checkpoint.average or 0
+        count, best = self.recipe.checkpoint.average or 0, self.best_facts()
         if count > 1:
             return f"the mean of the last {count} checkpoints"
-        if self.valid is None or progress.least is None:
+        if best is None:
             return "the model"
-        samples = min(self.recipe.validation.samples, len(self.valid))
+        what = "lowest loss"
+        if best["by"] != "loss":
+            what = f"best {best['by'].replace('_', ' ')}, {number(best['value'])},"
         return (
-            f"the model of step {progress.best_step:,}, which had the lowest loss on {samples:,} "
+            f"the model of step {best['step']:,}, which had the {what} on {best['samples']:,} "
             "validation samples,"
         )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from regard.core.errors import ConfigError, UnknownName
 
 Rate = Callable[[int], float]
-DECAY = 0.5  # the share of a run in which the rate of "wsd" falls
+DECAY_FRACTION = 0.5  # the share of a run in which the rate of "wsd" falls
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ScheduleTimes:
     until: int  # where the decay ends
     width: int | None
     power: float
-    decay: int  # for "wsd": the steps in which the rate falls
+    decay_steps: int  # for "wsd": the steps in which the rate falls
 
     def rising(self, t: int) -> float:
         return t / self.warmup
@@ -79,11 +79,11 @@ def inverse_square_root(c: ScheduleTimes, t: int) -> float:
 
 
 def wsd(c: ScheduleTimes, t: int) -> float:
-    """Warm-up, stable, decay: the full rate, then down to zero in the last `decay` steps. The
+    """Warm-up, stable, decay: the full rate, then down to zero in the last `decay_steps` steps. The
     weights before the decay can start a longer run as well (Hu et al. 2024)."""
     if t < c.warmup:
         return c.rising(t)
-    return min(1.0, max(0.0, (c.until - t) / max(1, c.decay)))
+    return min(1.0, max(0.0, (c.until - t) / max(1, c.decay_steps)))
 
 
 def constant(c: ScheduleTimes, t: int) -> float:
@@ -116,7 +116,7 @@ def schedule(
     min_lr_ratio: float = 0.0,  # the share of the rate that is left at the end
     power: float = 1.0,  # for "polynomial"
     until: int | float | None = None,  # where the decay ends, in steps or as a share; None: T
-    decay: int | float = DECAY,  # for "wsd": how long the rate falls, in steps or as a share
+    decay_fraction: float = DECAY_FRACTION,  # for "wsd": the share of steps in which it falls
 ) -> Rate:
     """Returns the learning rate as a function of the step t = 1, 2, …
 
@@ -130,11 +130,16 @@ def schedule(
     clock = ScheduleTimes(
         warmup_steps(warmup, steps),
         steps,
-        steps_of("until", until or steps, steps),
+        max(2, steps_of("until", until or steps, steps)),  # else a run of one step has a rate of 0
         width,
         power,
-        steps_of("decay", decay, steps),
+        max(1, round(decay_fraction * steps)),
     )
+    if not 0 < decay_fraction <= 1:
+        raise ConfigError(
+            f"decay_fraction is {decay_fraction}; it is the share of all steps in which the rate "
+            "falls, above 0 and at most 1"
+        )
     check(name, clock, lr, min_lr_ratio)
     shape = SCHEDULES[name]
 

@@ -189,8 +189,8 @@ def steps(
     """
     total = min(samples, len(objective)) if samples else len(objective)
     if objective.recurrent:  # all streams advance together
-        total = max(total // objective.batch, 1) * objective.batch
-    share = max(1, objective.batch // group.world)
+        total = max(total // objective.batch_size, 1) * objective.batch_size
+    share = max(1, objective.batch_size // group.world)
     for start in range(0, total, share * group.world):
         mine = range(start + group.rank * share, start + (group.rank + 1) * share)
         places = objective.arrange([p for p in mine if p < total])

@@ -63,14 +63,19 @@ def make(
     kind: type[Objective],
     corpus: Corpus,
     *,
-    length: int = 8,
-    batch: int = 4,
+    seq_len: int = 8,
+    batch_size: int = 4,
     seed: int = 0,
     learning: bool = True,
     **options: Any,
 ) -> Any:
     return kind(
-        corpus, kind.Options(**options), length=length, batch=batch, seed=seed, learning=learning
+        corpus,
+        kind.Options(**options),
+        seq_len=seq_len,
+        batch_size=batch_size,
+        seed=seed,
+        learning=learning,
     )
 
 
@@ -143,10 +148,10 @@ def check_learning(
     state: State | None = None
     losses = []
     for number in range(steps):
-        start = number * objective.batch
+        start = number * objective.batch_size
         if start % len(objective) == 0:
-            state = objective.begin(model, objective.batch)
-        places = objective.arrange(list(range(objective.batch)))
+            state = objective.begin(model, objective.batch_size)
+        places = objective.arrange(list(range(objective.batch_size)))
         batch = objective.collate([objective.get(start + place) for place in places])
         loss = objective.loss(model, batch, state)
         parts = [
@@ -167,8 +172,8 @@ def totals(objective: Objective, model: Any) -> Loss:
     summed: dict[str, dict[str, Any]] = {"sums": {}, "counts": {}, "hits": {}, "of": {}}
     state = None
     with torch.no_grad():
-        for start in range(0, len(objective), objective.batch):
-            stop = min(start + objective.batch, len(objective))
+        for start in range(0, len(objective), objective.batch_size):
+            stop = min(start + objective.batch_size, len(objective))
             places = objective.arrange(list(range(start, stop)))
             if start == 0:
                 state = objective.begin(model, len(places))

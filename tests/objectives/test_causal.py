@@ -45,7 +45,7 @@ def scored(objective: Any, epoch: int = 0) -> list[tuple[list[int], int]]:
     guesses = []
     for i in range(len(objective)):
         s = objective.sample(epoch, i)
-        assert s["tokens"].shape == s["targets"].shape == s["scored"].shape == (objective.length,)
+        assert s["tokens"].shape == s["targets"].shape == s["scored"].shape == (objective.seq_len,)
         guesses += [
             (s["tokens"][: t + 1].tolist(), int(s["targets"][t]))
             for t in np.flatnonzero(s["scored"])
@@ -56,12 +56,14 @@ def scored(objective: Any, epoch: int = 0) -> list[tuple[list[int], int]]:
 @few(25)
 @given(st.integers(1, 30), st.integers(0, 29), st.integers(0, 99))
 def test_packed_chunks_tile_the_split(
-    tmp_path_factory: pytest.TempPathFactory, length: int, overlap: int, seed: int
+    tmp_path_factory: pytest.TempPathFactory, seq_len: int, overlap: int, seed: int
 ) -> None:
-    overlap = min(overlap, length - 1)
+    overlap = min(overlap, seq_len - 1)
     corpus = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 5, seed=seed))
     whole = corpus.read(0, len(corpus)).tolist()
-    guesses = scored(make(CausalObjective, corpus, length=length, learning=False, overlap=overlap))
+    guesses = scored(
+        make(CausalObjective, corpus, seq_len=seq_len, learning=False, overlap=overlap)
+    )
     assert [target for _, target in guesses] == whole
     for i, (context, _) in enumerate(guesses):
         assert context == [SPECIAL.end, *whole][: i + 1][-len(context) :]
@@ -71,12 +73,12 @@ def test_packed_chunks_tile_the_split(
 @few(15)
 @given(st.integers(1, 12), st.integers(0, 11), st.integers(0, 99))
 def test_separate_chunks_never_cross_a_document(
-    tmp_path_factory: pytest.TempPathFactory, length: int, overlap: int, seed: int
+    tmp_path_factory: pytest.TempPathFactory, seq_len: int, overlap: int, seed: int
 ) -> None:
-    overlap = min(overlap, length - 1)
+    overlap = min(overlap, seq_len - 1)
     corpus = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 5, seed=seed))
     options = {"documents": "separate", "overlap": overlap}
-    guesses = scored(make(CausalObjective, corpus, length=length, learning=False, **options))
+    guesses = scored(make(CausalObjective, corpus, seq_len=seq_len, learning=False, **options))
     assert [target for _, target in guesses] == corpus.read(0, len(corpus)).tolist()
     contexts = [
         [SPECIAL.end, *corpus.document(d).tolist()[:t]]
@@ -117,7 +119,7 @@ def test_no_target_reaches_its_own_guess(family: str, corpus: Corpus, tmp_path: 
     assert tokens[changed] != SPECIAL.end
     tokens[changed] = 7 if tokens[changed] != 7 else 8
     other = text_corpus(tmp_path / "other", [[tokens]])
-    pair = [make(CausalObjective, c, length=16, learning=False) for c in (corpus, other)]
+    pair = [make(CausalObjective, c, seq_len=16, learning=False) for c in (corpus, other)]
     for objective in pair:
         objective.check(model)
     rows = [o.hidden(model, o.collate([o.sample(0, 1)])) for o in pair]
@@ -149,8 +151,8 @@ def test_context_helps_in_validation(tmp_path: Path) -> None:
     easy = text_corpus(tmp_path, random_documents(4, words=(30, 40), seed=1))
     model = tiny("gpt").eval()
     figures = [
-        make(CausalObjective, easy, length=16, learning=False, overlap=o).measure(
-            totals(make(CausalObjective, easy, length=16, learning=False, overlap=o), model)
+        make(CausalObjective, easy, seq_len=16, learning=False, overlap=o).measure(
+            totals(make(CausalObjective, easy, seq_len=16, learning=False, overlap=o), model)
         )
         for o in (0, 15)
     ]
@@ -167,12 +169,12 @@ def test_who_takes_what() -> None:
 
 def test_models_that_do_not_fit_are_refused(corpus: Corpus) -> None:
     with refuses(ConfigError, "65 rows", "64 positions"):
-        make(CausalObjective, corpus, length=65).check(tiny("gpt"))
+        make(CausalObjective, corpus, seq_len=65).check(tiny("gpt"))
     with refuses(ConfigError, "two_directions"):
         make(CausalObjective, corpus).check(tiny("xlnet", two_directions=True))
 
 
 def test_one_token_is_enough(tmp_path: Path) -> None:
     corpus = text_corpus(tmp_path, [[[SPECIAL.end]]])
-    assert scored(make(CausalObjective, corpus, length=4)) == [([SPECIAL.end], SPECIAL.end)]
+    assert scored(make(CausalObjective, corpus, seq_len=4)) == [([SPECIAL.end], SPECIAL.end)]
     assert len(ChunkTiling(corpus, 4, 0, packed=False)) == 1

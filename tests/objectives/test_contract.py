@@ -62,14 +62,16 @@ class Case:
     """An objective, who can learn it, and what is easy for it."""
 
     models: str  # families that can learn it; of those that cannot, `check` names who can
-    length: int = 8
-    batch: int = 4
+    seq_len: int = 8
+    batch_size: int = 4
     options: dict[str, Any] = field(default_factory=dict)
     others: tuple[dict[str, Any], ...] = ()  # more options to check the losses with
     corpus: Callable[[Path, Any], Corpus] = text_corpus
     documents: Any = field(default_factory=lambda: random_documents(30, sentences=(2, 6), seed=5))
     easy: Any = field(default_factory=lambda: counting_documents(10, 20))
-    learning: dict[str, Any] = field(default_factory=dict)  # length, batch, steps, fall, lr, …
+    learning: dict[str, Any] = field(
+        default_factory=dict
+    )  # seq_len, batch_size, steps, fall, lr, …
     sizes: tuple[int, ...] = (1, 2, 3)  # of micro-batches
     shape: dict[str, Any] = field(default_factory=dict)  # of the model
     refused: tuple[tuple[dict[str, Any], str], ...] = ()  # options, and the word that is named
@@ -78,21 +80,21 @@ class Case:
 
 MIXED = (
     {"name": "text", "objective": "causal", "share": 3},
-    {"name": "whole", "objective": "prefix", "share": 1, "length": 12},
+    {"name": "whole", "objective": "prefix", "share": 1, "seq_len": 12},
 )
 XLNET = {"two_directions": True, "reuse_len": 16, "mem_len": 24}
 CASES = {
     "causal": Case(
         "gpt lstm longformer-characters transformer-xl xlnet bert",
         others=({"documents": "separate"},),
-        learning={"length": 16},
+        learning={"seq_len": 16},
         refused=(({"documents": "alone"}, "documents"), ({"overlap": 8}, "overlap is 8")),
     ),
     "recurrent": Case(
         "transformer-xl xlnet lstm",
         documents=random_documents(8, seed=5),
         easy=counting_documents(10, 40),
-        learning={"length": 16},
+        learning={"seq_len": 16},
         refused=(
             ({"evaluation_length": 0}, "evaluation_length"),
             ({"evaluation_mem_len": -1}, "evaluation_mem_len"),
@@ -102,32 +104,32 @@ CASES = {
     "prefix": Case(
         "gpt bert xlnet t5 transformer",
         others=({"documents": "separate"},),
-        learning={"length": 16, "batch": 8},
+        learning={"seq_len": 16, "batch_size": 8},
         refused=(({"documents": "alone"}, "documents"),),
     ),
     "span": Case(
         "t5 transformer gpt lstm bert longformer-characters xlnet transformer-xl",
-        length=20,
+        seq_len=20,
         others=({"both_sides": True}, {"z_loss": 1e-2}),
-        learning={"length": 16, "batch": 8, "fall": 0.75, "models": "t5 transformer gpt"},
+        learning={"seq_len": 16, "batch_size": 8, "fall": 0.75, "models": "t5 transformer gpt"},
         refused=(
             ({"density": 0.0}, "density"),
             ({"density": 1.0}, "density"),
             ({"mean": 0.5}, "mean"),
             ({"z_loss": -1.0}, "z_loss"),
-            ({"length": 2}, "length is 2"),
+            ({"seq_len": 2}, "batch.seq_len is 2"),
         ),
         figures="perplexity",
     ),
     "pairs": Case(
         "t5 transformer gpt lstm bert longformer-characters xlnet",
-        length=40,
+        seq_len=40,
         others=({"reported": "kl"}, {"both_sides": True}, {"multiple": 0, "z_loss": 1e-2}),
         corpus=pairs_corpus,
         documents=random_documents(30, sentences=(2, 2), words=(0, 9), seed=5),
         easy=echoes(40),
         learning={
-            "length": 16, "batch": 8, "models": "t5 transformer gpt",
+            "seq_len": 16, "batch_size": 8, "models": "t5 transformer gpt",
             "options": {"reported": "kl"},
         },
         refused=(
@@ -136,19 +138,19 @@ CASES = {
             ({"z_loss": -1.0}, "z_loss"),
             ({"smoothing": 1.5}, "smoothing is 1.5"),
             ({"smoothing_kind": "few"}, "smoothing"),
-            ({"length": 3}, "length is 3"),
+            ({"seq_len": 3}, "batch.seq_len is 3"),
         ),
         figures="perplexity",
     ),
     "masked": Case(
         "bert longformer",
-        length=32,
+        seq_len=32,
         others=({"documents": "separate"}, {"rare": 0.5}, {"whole_words": "pieces"}),
         corpus=spoken_corpus,
         documents=random_documents(60, sentences=(1, 6)),
         easy=WORDS,
         learning={
-            "length": 16, "batch": 8, "steps": 100, "fall": 0.65, "lr": 4e-3, "scale": 1.0,
+            "seq_len": 16, "batch_size": 8, "steps": 100, "fall": 0.65, "lr": 4e-3, "scale": 1.0,
             "options": {"documents": "separate", "share": 0.3},
         },
         refused=(
@@ -159,20 +161,20 @@ CASES = {
             ({"rare": -1.0}, "rare is -1"),
             ({"rare": 0.7, "whole_words": "pieces"}, "whole_words"),
             ({"documents": "alone"}, "documents"),
-            ({"length": 2}, "length 2"),
+            ({"seq_len": 2}, "batch.seq_len 2"),
         ),
         figures="masked_accuracy masked_perplexity",
     ),
     "sentences": Case(
         "bert longformer",
-        length=32,
+        seq_len=32,
         options={"dynamic": True},
         others=({"task": "order"}, {"task": "none"}),
         corpus=spoken_corpus,
         documents=random_documents(40, sentences=(2, 8)),
         easy=[[[word] * 5 for _ in range(12)] for word in range(FIRST, FIRST + 8)],
         learning={
-            "length": 16, "batch": 16, "steps": 100, "fall": 0.75, "lr": 3e-3, "scale": 1.0,
+            "seq_len": 16, "batch_size": 16, "steps": 100, "fall": 0.75, "lr": 3e-3, "scale": 1.0,
         },
         shape={"segments": 2},
         refused=(
@@ -180,29 +182,29 @@ CASES = {
             ({"short": 2.0}, "short is 2"),
             ({"share": 0.0}, "share is 0"),
             ({"most": 0}, "most"),
-            ({"length": 4}, "no room"),
+            ({"seq_len": 4}, "no room"),
         ),
         figures="masked_accuracy masked_perplexity next_accuracy",
     ),
     "permuted": Case(
         "xlnet",
-        length=32,
-        batch=6,
+        seq_len=32,
+        batch_size=6,
         others=({"units": "words"}, {"memory": False}),
         corpus=spoken_corpus,
         documents=random_documents(60, sentences=(2, 8)),
         easy=[[[7 + (7 * i + j) % 22] * 9 for j in range(12)] for i in range(40)],
-        learning={"batch": 4, "steps": 120, "fall": 0.7, "lr": 4e-3, "scale": 1.0},
+        learning={"batch_size": 4, "steps": 120, "fall": 0.7, "lr": 4e-3, "scale": 1.0},
         sizes=(2, 4),
         shape=XLNET,
         refused=(
-            ({"length": 63}, "length 63"),
-            ({"length": 8}, "at least 10"),
+            ({"seq_len": 63}, "batch.seq_len 63"),
+            ({"seq_len": 8}, "at least 10"),
             ({"block": 32}, "block 32 is more"),
             ({"block": 12}, "block 12 does not divide"),
             ({"block": 0}, "block 0"),
             ({"units": "letters"}, "units is 'letters'"),
-            ({"batch": 3}, "batch of 3"),
+            ({"batch_size": 3}, "batch of 3"),
             ({"targets": 65}, "targets 65"),
             ({"targets": 0}, "targets 0"),
             ({"longest": 0}, "longest"),
@@ -213,7 +215,7 @@ CASES = {
     "mixture": Case(
         "gpt bert xlnet",
         options={"parts": MIXED},
-        learning={"length": 16, "batch": 8},
+        learning={"seq_len": 16, "batch_size": 8},
         refused=(
             ({"parts": ()}, "parts"),
             ({"parts": [{"objective": "causal"}]}, "parts.share is missing"),
@@ -221,7 +223,7 @@ CASES = {
             ({"parts": [{**MIXED[0], "name": "a.b"}]}, "'a.b'"),
             ({"parts": [{**MIXED[0], "share": 0}]}, "share 0"),
             ({"parts": [{**MIXED[0], "weight": -1}]}, "weight -1"),
-            ({"parts": [{**MIXED[0], "length": 0}]}, "length 0"),
+            ({"parts": [{**MIXED[0], "seq_len": 0}]}, "seq_len 0"),
             ({"parts": [{"objective": "causal", "shares": 1}]}, "'objective.parts.share'"),
             ({"parts": [{"objective": "casual", "share": 1}]}, "'causal'"),
             ({"parts": [{**MIXED[0], "options": {"overlaps": 3}}]}, "'overlap'"),
@@ -243,7 +245,7 @@ def build(name: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
         BUILT[name] = case.corpus(tmp_path_factory.mktemp(name), case.documents)
 
     def built(**changes: Any) -> Any:
-        own = {"length": case.length, "batch": case.batch} | case.options | changes
+        own = {"seq_len": case.seq_len, "batch_size": case.batch_size} | case.options | changes
         return make(find(name), own.pop("corpus", BUILT[name]), **own)
 
     return built
@@ -274,7 +276,7 @@ def test_a_sample_is_a_function_of_seed_and_number(build: Any) -> None:
 def test_micro_batches_add_up(name: str, more: dict[str, Any], build: Any) -> None:
     """Samples have uneven numbers of targets, and a state goes along where there is one."""
     numbers, sizes = range(6), CASES[name].sizes
-    objective = build(batch=len(numbers), **more)
+    objective = build(batch_size=len(numbers), **more)
     model = model_for(name, objective, dtype=torch.float64)
     check_micro_batches(objective, model, numbers, sizes, steps=2 if objective.recurrent else 1)
 
@@ -289,10 +291,14 @@ def test_micro_batches_add_up(name: str, more: dict[str, Any], build: Any) -> No
 )
 def test_it_learns(name: str, family: str, tmp_path: Path) -> None:
     case = CASES[name]
-    more = {"length": case.length, "batch": case.batch, "options": case.options} | case.learning
+    more = {
+        "seq_len": case.seq_len,
+        "batch_size": case.batch_size,
+        "options": case.options,
+    } | case.learning
     more.pop("models", None)
     options = more.pop("options")
-    sizes = {key: more.pop(key) for key in ("length", "batch")}
+    sizes = {key: more.pop(key) for key in ("seq_len", "batch_size")}
     scale = more.pop("scale", 3.0)
     objective = make(find(name), case.corpus(tmp_path, case.easy), **sizes, **options)
     more["steps"] = 200 if family == "lstm" else more.get("steps", 50)
@@ -325,7 +331,7 @@ def test_padding_changes_nothing(name: str, more: dict[str, Any], build: Any) ->
     families = CASES[name].models.split()
     for family in {families[0], "gpt" if "gpt" in families else families[-1]}:
         model = model_for(name, objective, family, dtype=torch.float64).eval()
-        last = len(objective) - objective.batch
+        last = len(objective) - objective.batch_size
         places = objective.arrange(list(range(last, len(objective))))
         batch = objective.collate([objective.sample(0, place) for place in places])
         state = objective.begin(model, len(places))
@@ -340,7 +346,7 @@ def test_padding_changes_nothing(name: str, more: dict[str, Any], build: Any) ->
 @every
 def test_sums_have_counts_and_weights(name: str, build: Any) -> None:
     objective = build()
-    places = objective.arrange(list(range(objective.batch)))
+    places = objective.arrange(list(range(objective.batch_size)))
     batch = objective.collate([objective.get(place) for place in places])
     model = model_for(name, objective)
     loss = objective.loss(model, batch, objective.begin(model, len(places)))
@@ -349,7 +355,7 @@ def test_sums_have_counts_and_weights(name: str, build: Any) -> None:
     assert all(value.dim() == 0 and value.requires_grad for value in loss.sums.values())
     assert objective.targets_in(batch) > 0
     tokens = objective.tokens_in(batch)
-    assert tokens is None or 0 < tokens <= objective.batch * objective.max_len
+    assert tokens is None or 0 < tokens <= objective.batch_size * objective.max_len
     assert 0 < objective.mean_len <= objective.max_len >= objective.longest
 
 
@@ -364,7 +370,7 @@ def test_validation_is_the_same_every_time(name: str, build: Any) -> None:
     assert all(math.isfinite(value) for value in figures.values())
     assert objective.better(1.0, 2.0) != objective.better(2.0, 1.0)
     if not objective.recurrent:  # however many are read at once
-        other = build(learning=False, batch=objective.batch + 1)
+        other = build(learning=False, batch_size=objective.batch_size + 1)
         assert objective.measure(totals(other, model)) == pytest.approx(figures, rel=1e-4)
 
 
@@ -376,7 +382,7 @@ def test_a_resumed_loop_goes_on_as_if_it_had_never_stopped(name: str, build: Any
         return Loop(
             SingleProcess(TrainModule(model, objective), ProcessGroup()),
             objective,
-            Batches(objective, objective.batch, 1, 0, 1),
+            Batches(objective, objective.batch_size, 1, 0, 1),
             optimizer("adamw", model, lr=1e-2),
             lambda step: 1e-2,
             ProcessGroup(),
@@ -408,7 +414,7 @@ def test_one_graph_holds_the_whole_loss(name: str, learning: bool, build: Any) -
     """A compiler finds no break in it."""
     objective = build(learning=learning)
     model = model_for(name, objective).train(learning)
-    places = objective.arrange(list(range(objective.batch)))
+    places = objective.arrange(list(range(objective.batch_size)))
     batch = objective.collate([objective.get(place) for place in places])
     expected = objective.loss(model, batch, objective.begin(model, len(places)))
     traced = torch.compile(objective.loss, backend="eager", fullgraph=True)

@@ -35,9 +35,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return spoken_corpus(tmp_path_factory.mktemp("data"), random_documents(60, sentences=(1, 6)))
 
 
-def masked(corpus: Corpus, length: int = 32, learning: bool = True, **options: Any) -> Masked:
+def masked(corpus: Corpus, seq_len: int = 32, learning: bool = True, **options: Any) -> Masked:
     return Masked(
-        corpus, MaskedOptions(**options), length=length, batch=4, seed=1, learning=learning
+        corpus, MaskedOptions(**options), seq_len=seq_len, batch_size=4, seed=1, learning=learning
     )
 
 
@@ -200,7 +200,7 @@ def test_masks_are_new_in_each_epoch_or_take_turns(corpus: Corpus) -> None:
 @pytest.mark.parametrize("epoch", [0, 1, 7])
 def test_packed_text_is_read_whole(tmp_path: Path, epoch: int) -> None:
     corpus = numbered_corpus(tmp_path, [[9, 30], [40], [3, 3, 20]])
-    objective = masked(corpus, length=16)
+    objective = masked(corpus, seq_len=16)
     seen: list[int] = []
     for i in range(len(objective)):
         sample = objective.sample(epoch, i)
@@ -222,7 +222,7 @@ def whole(sample: dict[str, np.ndarray]) -> np.ndarray:
 
 def test_separate_texts_stay_within_documents(tmp_path: Path) -> None:
     corpus = numbered_corpus(tmp_path, [[9, 30], [40], [2], [3, 3, 20]])
-    objective = masked(corpus, length=16, documents="separate")
+    objective = masked(corpus, seq_len=16, documents="separate")
     assert len(objective) == 3 + 3 + 1 + 2
     texts = []
     for i in range(len(objective)):
@@ -290,7 +290,7 @@ def test_figures(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize("wide", [True, False])
 def test_a_longformers_first_token_is_global(corpus: Corpus, wide: bool) -> None:
-    objective = masked(corpus, length=32, global_first=wide)
+    objective = masked(corpus, seq_len=32, global_first=wide)
     model = tiny("longformer")
     objective.loss(model, batch_of(objective, [0, 1])).sums["masked"].backward()
     grads = [p.grad for n, p in model.named_parameters() if ".wide.project" in n]
@@ -301,8 +301,8 @@ def test_a_longformers_first_token_is_global(corpus: Corpus, wide: bool) -> None
 
 
 def test_refusals(corpus: Corpus, tmp_path: Path) -> None:
-    with refuses(ConfigError, "length is 65", "64 positions"):
-        masked(corpus, length=65).check(tiny("bert"))
+    with refuses(ConfigError, "batch.seq_len is 65", "64 positions"):
+        masked(corpus, seq_len=65).check(tiny("bert"))
     with refuses(ConfigError, "GPT", "hidden words", "bert"):
         masked(corpus).check(tiny("gpt"))
     bare = write_corpus(tmp_path, [[[7] * 50]], special=Special(end=1, cls=4, sep=5))

@@ -39,7 +39,7 @@ from tests.refusals import refuses
 
 CAUSAL_PREFIX = [
     {"objective": "causal", "share": 3},
-    {"name": "whole", "objective": "prefix", "share": 1, "length": 12},
+    {"name": "whole", "objective": "prefix", "share": 1, "seq_len": 12},
 ]
 CAUSAL_MASKED = [
     {"objective": "causal", "share": 0.5},
@@ -61,13 +61,13 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def span_pairs(tasks: Path, share: float = 0.25) -> list[dict[str, Any]]:
     """Raw text and labeled tasks as text: mixed pre-training."""
     return [
-        {"name": "text", "objective": "span", "share": 1 - share, "length": 16},
+        {"name": "text", "objective": "span", "share": 1 - share, "seq_len": 16},
         {
             "name": "tasks",
             "objective": "pairs",
             "share": share,
             "data": str(tasks),
-            "length": 30,
+            "seq_len": 30,
             "options": {"smoothing": 0.0},
         },
     ]
@@ -124,7 +124,7 @@ def test_each_part_runs_through_its_own_epochs(corpus: Corpus, tasks: Path) -> N
 
 def test_losses_are_those_of_the_parts(corpus: Corpus, tasks: Path) -> None:
     model = tiny("t5", dtype=torch.float64)
-    mixture = make(Mixture, corpus, parts=span_pairs(tasks), batch=8)
+    mixture = make(Mixture, corpus, parts=span_pairs(tasks), batch_size=8)
     batch = mixture.collate([mixture.get(n) for n in range(8)])
     assert list(batch) == ["text", "tasks"]
     assert len(batch["text"]["sizes"]) == 6 and len(batch["tasks"]["sizes"]) == 2
@@ -141,7 +141,7 @@ def test_losses_are_those_of_the_parts(corpus: Corpus, tasks: Path) -> None:
 
 def test_a_part_that_is_absent_has_its_names(corpus: Corpus, tasks: Path) -> None:
     """Processes add their sums up by name, so all must have all."""
-    mixture = make(Mixture, corpus, parts=span_pairs(tasks, 0.01), batch=8)
+    mixture = make(Mixture, corpus, parts=span_pairs(tasks, 0.01), batch_size=8)
     batch = mixture.collate([mixture.get(n) for n in range(8, 16)])
     assert list(batch) == ["text"]
     loss = mixture.loss(tiny("t5"), batch)
@@ -159,8 +159,8 @@ def test_weights_may_be_given(corpus: Corpus) -> None:
 def test_validation_is_that_of_every_part(corpus: Corpus, tasks: Path) -> None:
     model = tiny("t5").eval()
     mixture = make(Mixture, corpus, parts=span_pairs(tasks), learning=False)
-    text = make(SpanCorruption, corpus, length=16, learning=False)
-    pairs = make(Pairs, open_corpus(tasks), length=30, learning=False, smoothing=0.0)
+    text = make(SpanCorruption, corpus, seq_len=16, learning=False)
+    pairs = make(Pairs, open_corpus(tasks), seq_len=30, learning=False, smoothing=0.0)
     assert len(mixture) == len(text) + len(pairs)
     early = Counter(mixture.place(n)[0] for n in range(len(mixture) // 2))
     assert abs(early[1] - len(pairs) / 2) <= 2, "a part of the validation has some of all"
@@ -183,7 +183,10 @@ def test_validation_is_that_of_every_part(corpus: Corpus, tasks: Path) -> None:
 
 def test_one_model_learns_two_ways(tmp_path: Path) -> None:
     easy = text_corpus(tmp_path, counting_documents(10, 20))
-    mixture, model = make(Mixture, easy, parts=CAUSAL_MASKED, length=16, batch=8), tiny("bert")
+    mixture, model = (
+        make(Mixture, easy, parts=CAUSAL_MASKED, seq_len=16, batch_size=8),
+        tiny("bert"),
+    )
     mixture.check(model)
     check_micro_batches(mixture, tiny("bert", dtype=torch.float64), range(8))
     check_learning(mixture, model)
@@ -197,16 +200,16 @@ def test_text_and_tasks_on_t5(tmp_path: Path) -> None:
     echo = [[[7 + i % 20], [8 + i % 20, 9 + i % 20]] for i in range(40)]
     tasks = write_corpus(tmp_path / "tasks", echo, kind="pairs")
     parts = span_pairs(tasks, 0.5)
-    check_learning(make(Mixture, easy, parts=parts, batch=8), tiny("t5"), fall=0.75)
+    check_learning(make(Mixture, easy, parts=parts, batch_size=8), tiny("t5"), fall=0.75)
 
 
 def test_hybrid_masked_and_causal_are_what_they_are_alone(corpus: Corpus) -> None:
     model = tiny("bert", dtype=torch.float64).eval()
-    mixture = make(Mixture, corpus, parts=CAUSAL_MASKED, length=16)
+    mixture = make(Mixture, corpus, parts=CAUSAL_MASKED, seq_len=16)
     batch = mixture.collate([mixture.get(n) for n in range(4)])
     loss = mixture.loss(model, batch)
     for name, kind in (("causal", CausalObjective), ("masked", Masked)):
-        part = make(kind, corpus, length=16, batch=2)
+        part = make(kind, corpus, seq_len=16, batch_size=2)
         own = part.collate([part.get(n) for n in range(2)])
         for key, value in part.loss(model, own).sums.items():
             torch.testing.assert_close(loss.sums[f"{name}.{key}"], value)
@@ -227,5 +230,5 @@ def test_refusals(corpus: Corpus, tmp_path: Path) -> None:
 
 def test_heads_are_those_of_all_parts(corpus: Corpus) -> None:
     assert make(Mixture, corpus, parts=CAUSAL_PREFIX).heads() is None
-    alone = make(Masked, corpus, length=16).heads()
-    assert make(Mixture, corpus, parts=CAUSAL_MASKED, length=16).heads() == alone
+    alone = make(Masked, corpus, seq_len=16).heads()
+    assert make(Mixture, corpus, parts=CAUSAL_MASKED, seq_len=16).heads() == alone

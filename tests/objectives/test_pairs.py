@@ -43,7 +43,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def test_sources_and_targets(corpus: Corpus) -> None:
-    objective = make(Pairs, corpus, length=40)
+    objective = make(Pairs, corpus, seq_len=40)
     assert len(objective) == 30 and objective.cut == 0 and objective.note == ""
     for i, (source, target) in enumerate(pairs(30, seed=5)):
         parts = [part.tolist() for part in objective.pair(0, i)]
@@ -67,7 +67,7 @@ def test_the_longer_side_is_cut(sizes: list[tuple[int, int]], most: int) -> None
 
 
 def test_what_was_cut_is_counted(corpus: Corpus) -> None:
-    objective = make(Pairs, corpus, length=8)
+    objective = make(Pairs, corpus, seq_len=8)
     longer = sum(len(s) + len(t) + 2 > 8 for s, t in pairs(30, seed=5))
     assert 0 < longer < 30 and objective.cut == longer
     assert objective.note.startswith(f"{longer} of 30 pairs of the train split have more than 8")
@@ -82,7 +82,7 @@ def test_what_was_cut_is_counted(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize("multiple", [0, 1, 8])
 def test_padding_is_as_little_as_asked(multiple: int, corpus: Corpus) -> None:
-    objective = make(Pairs, corpus, length=40, multiple=multiple)
+    objective = make(Pairs, corpus, seq_len=40, multiple=multiple)
     for numbers in pairwise(range(8)):
         samples = [objective.get(n) for n in numbers]
         batch = objective.collate(samples)
@@ -113,7 +113,7 @@ def padding_share(objective: Any, steps: int) -> float:
     """Of source and target tokens of whole steps."""
     empty = total = 0
     for step in range(steps):
-        numbers = range(step * objective.batch, (step + 1) * objective.batch)
+        numbers = range(step * objective.batch_size, (step + 1) * objective.batch_size)
         batch = objective.collate([objective.get(n) for n in numbers])
         for name, real in (("source", "source_attention_mask"), ("target", "target_scored")):
             empty += int((~batch[real]).sum())
@@ -131,7 +131,7 @@ def test_sorting_saves_padding(tmp_path: Path) -> None:
     corpus = text_corpus(tmp_path, documents, kind="pairs")
     share = {
         (sort, multiple): padding_share(
-            make(Pairs, corpus, length=200, batch=32, sort=sort, multiple=multiple), 62
+            make(Pairs, corpus, seq_len=200, batch_size=32, sort=sort, multiple=multiple), 62
         )
         for sort in (False, True)
         for multiple in (0, 8)
@@ -145,13 +145,13 @@ def test_an_epoch_holds_every_pair_once_whatever_the_steps(
     tmp_path_factory: pytest.TempPathFactory, count: int, batch: int, epoch: int, seed: int
 ) -> None:
     corpus = text_corpus(tmp_path_factory.mktemp("t"), pairs(count, seed=seed), kind="pairs")
-    objective = make(Pairs, corpus, length=40, batch=batch, seed=seed)
+    objective = make(Pairs, corpus, seq_len=40, batch_size=batch, seed=seed)
     assert sorted(objective.order(epoch)) == list(range(count))
 
 
 def test_steps_are_sorted_in_every_epoch(corpus: Corpus) -> None:
     """7 does not divide 30: later epochs begin in the middle of a step, whose rest is sorted."""
-    objective = make(Pairs, corpus, length=40, batch=7)
+    objective = make(Pairs, corpus, seq_len=40, batch_size=7)
     sizes = objective.sizes.sum(1)
     for epoch in range(4):
         order = objective.order(epoch)
@@ -160,7 +160,7 @@ def test_steps_are_sorted_in_every_epoch(corpus: Corpus) -> None:
         ranges = sorted((sizes[s].min(), sizes[s].max()) for s in steps)
         assert all(low[1] <= high[0] for low, high in pairwise(ranges))
         assert (sizes[order] != np.sort(sizes)).any(), "the steps themselves are not"
-    assert make(Pairs, corpus, length=40, learning=False).order(0) is None
+    assert make(Pairs, corpus, seq_len=40, learning=False).order(0) is None
 
 
 # -- loss
@@ -169,7 +169,7 @@ def test_steps_are_sorted_in_every_epoch(corpus: Corpus) -> None:
 def test_a_model_may_know_more_words_than_its_data(corpus: Corpus) -> None:
     """T5's vocabulary is padded; smoothing runs over the model's words."""
     model = tiny("t5", vocab_size=VOCABULARY + 9, dtype=torch.float64)
-    objective = make(Pairs, corpus, length=40, smoothing_kind="all")
+    objective = make(Pairs, corpus, seq_len=40, smoothing_kind="all")
     batch = objective.collate([objective.get(n) for n in range(3)])
     hidden, targets, scored = objective.hidden(model, batch)
     expected = torch.nn.functional.cross_entropy(
@@ -181,7 +181,7 @@ def test_a_model_may_know_more_words_than_its_data(corpus: Corpus) -> None:
 def test_figures_are_not_smoothed(corpus: Corpus) -> None:
     model = tiny("t5").eval()
     objectives = [
-        make(Pairs, corpus, length=40, learning=False, smoothing=s, reported="kl")
+        make(Pairs, corpus, seq_len=40, learning=False, smoothing=s, reported="kl")
         for s in (0.0, 0.3)
     ]
     sums = [totals(objective, model) for objective in objectives]

@@ -40,16 +40,16 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def permuted(
-    corpus: Corpus, length: int = 64, batch: int = 4, learning: bool = True, **options: Any
+    corpus: Corpus, seq_len: int = 64, batch_size: int = 4, learning: bool = True, **options: Any
 ) -> Permuted:
     o = PermutedOptions(**options)
-    return Permuted(corpus, o, length=length, batch=batch, seed=5, learning=learning)
+    return Permuted(corpus, o, seq_len=seq_len, batch_size=batch_size, seed=5, learning=learning)
 
 
-def tiny(length: int = 64, **changes: Any) -> Any:
+def tiny(seq_len: int = 64, **changes: Any) -> Any:
     torch.manual_seed(0)
     sizes = {"width": 32, "heads": 2, "head_size": 16, "ffn_size": 64, "layers": 2}
-    common = {"vocab_size": VOCABULARY, "dropout": 0.0, "reuse_len": length // 2, "mem_len": 48}
+    common = {"vocab_size": VOCABULARY, "dropout": 0.0, "reuse_len": seq_len // 2, "mem_len": 48}
     return create("xlnet-base", **common | sizes | {"two_directions": True} | changes)
 
 
@@ -232,15 +232,15 @@ def test_whole_words_and_word_beginnings(spoken: Corpus) -> None:
             assert max(words) == 5 and np.mean(words) == pytest.approx(2.19, abs=0.4)
 
 
-@pytest.mark.parametrize(("length", "goals"), [(512, (43, 42)), (64, (5, 5)), (128, (11, 10))])
-def test_a_sixth_is_guessed(spoken: Corpus, length: int, goals: tuple[int, int]) -> None:
-    objective, seen = permuted(spoken, length, batch=2), set()
+@pytest.mark.parametrize(("seq_len", "goals"), [(512, (43, 42)), (64, (5, 5)), (128, (11, 10))])
+def test_a_sixth_is_guessed(spoken: Corpus, seq_len: int, goals: tuple[int, int]) -> None:
+    objective, seen = permuted(spoken, seq_len, batch_size=2), set()
     for index in range(min(len(objective), 20)):
         sample = objective.sample(0, index)
         assert sample["targets"].shape == (sum(goals),)
         targets = sample["targets"][sample["shares"] > 0]
         assert not np.isin(sample["tokens"][targets], [CLS, SEP]).any()
-        first = int((targets < length // 2).sum())
+        first = int((targets < seq_len // 2).sum())
         assert first == goals[0] and len(targets) - first <= goals[1]
         seen.add(len(targets))
     assert max(seen) == sum(goals)
@@ -309,7 +309,7 @@ def taken_apart(sample: Sample, half: int) -> tuple[list[int], list[int], list[i
 
 @pytest.mark.parametrize("both", [True, False])
 def test_streams_go_on_half_a_length_at_a_time(corpus: Corpus, both: bool) -> None:
-    objective = permuted(corpus, 64, batch=4, two_directions=both)
+    objective = permuted(corpus, 64, batch_size=4, two_directions=both)
     streams = 2 if both else 4
     size = len(corpus) // streams
     assert len(objective) == 4 * ((size - 64) // 32 + 1)
@@ -333,7 +333,7 @@ def test_streams_go_on_half_a_length_at_a_time(corpus: Corpus, both: bool) -> No
 
 @pytest.mark.parametrize("both", [True, False])
 def test_without_pairs_every_token_is_read_once(corpus: Corpus, both: bool) -> None:
-    objective = permuted(corpus, 64, batch=4, two_directions=both, pairs=False)
+    objective = permuted(corpus, 64, batch_size=4, two_directions=both, pairs=False)
     flat = np.asarray(corpus.read(0, len(corpus)))
     size = len(corpus) // (2 if both else 4)
     assert len(objective) == 4 * (size // 64)
@@ -351,7 +351,7 @@ def test_without_pairs_every_token_is_read_once(corpus: Corpus, both: bool) -> N
 
 
 def test_backward_rows_stand_behind_the_forward_ones(corpus: Corpus) -> None:
-    objective = permuted(corpus, batch=8)
+    objective = permuted(corpus, batch_size=8)
     assert objective.arrange(list(range(8))) == [0, 2, 4, 6, 1, 3, 5, 7]
     assert objective.arrange([2, 3, 6, 7]) == [2, 6, 3, 7]
     assert permuted(corpus, two_directions=False).arrange([1, 2, 3]) == [1, 2, 3]
@@ -376,8 +376,8 @@ def test_a_short_split_is_validated_in_fewer_streams(corpus: Corpus) -> None:
     room = len(corpus) // 64
     for both in (True, False):
         wide = 1 << (2 * room).bit_length()
-        objective = permuted(corpus, batch=wide, learning=False, two_directions=both)
-        assert len(objective) > 0 and objective.batch in (wide // 2, wide // 4)
-        assert permuted(corpus, batch=8, learning=False, two_directions=both).batch == 8
+        objective = permuted(corpus, batch_size=wide, learning=False, two_directions=both)
+        assert len(objective) > 0 and objective.batch_size in (wide // 2, wide // 4)
+        assert permuted(corpus, batch_size=8, learning=False, two_directions=both).batch_size == 8
         with refuses(InputError, f"{len(corpus):,} tokens", "64"):
-            permuted(corpus, batch=2 * wide, two_directions=both)
+            permuted(corpus, batch_size=2 * wide, two_directions=both)

@@ -68,11 +68,11 @@ def test_who_sees_whom(own: int, norm: str) -> None:
 def test_padding_never_matters(texts: list[tuple[int, int]], extra: int, left: bool) -> None:
     """The prefix counts real tokens, on whichever side the padding stands."""
     model = tiny("gpt", dtype=torch.float64).eval()
-    width = max(length for length, _ in texts) + extra
+    width = max(seq_len for seq_len, _ in texts) + extra
     tokens = torch.randint(40, (len(texts), width), generator=torch.Generator().manual_seed(width))
     attention_mask = torch.zeros(len(texts), width, dtype=torch.bool)
-    for i, (length, _) in enumerate(texts):
-        attention_mask[i, slice(width - length, None) if left else slice(length)] = True
+    for i, (seq_len, _) in enumerate(texts):
+        attention_mask[i, slice(width - seq_len, None) if left else slice(seq_len)] = True
     prefix = torch.tensor([own for _, own in texts])
     hidden = model(tokens, attention_mask, prefix=prefix)
     for i in range(len(texts)):
@@ -103,12 +103,12 @@ def test_a_band_has_no_prefix(corpus: Corpus) -> None:
 @few(20)
 @given(st.integers(1, 12), st.integers(0, 99), st.sampled_from(["packed", "separate"]))
 def test_every_chunk_is_split_somewhere(
-    tmp_path_factory: pytest.TempPathFactory, length: int, seed: int, documents: str
+    tmp_path_factory: pytest.TempPathFactory, seq_len: int, seed: int, documents: str
 ) -> None:
     corpus = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 4, seed=seed))
-    options = {"documents": documents, "seed": seed, "length": length}
+    options = {"documents": documents, "seed": seed, "seq_len": seq_len}
     objective = make(Prefix, corpus, learning=False, **options)
-    tiles = ChunkTiling(corpus, length, 0, packed=documents == "packed")
+    tiles = ChunkTiling(corpus, seq_len, 0, packed=documents == "packed")
     assert len(objective) == len(tiles)
     for i in range(len(objective)):
         source, target = objective.pair(0, i)
@@ -119,7 +119,7 @@ def test_every_chunk_is_split_somewhere(
 
 def test_all_points_are_equally_likely(corpus: Corpus) -> None:
     """χ² over 6 points; 20.5 is passed once in a thousand."""
-    objective = make(Prefix, corpus, length=6)
+    objective = make(Prefix, corpus, seq_len=6)
     last = len(objective) - 1
     counts = Counter(len(objective.pair(e, i)[0]) for e in range(200) for i in range(last))
     assert sorted(counts) == [1, 2, 3, 4, 5, 6]
@@ -139,6 +139,6 @@ def test_figures(corpus: Corpus) -> None:
 
 def test_a_row_that_does_not_fit_is_refused(corpus: Corpus) -> None:
     with refuses(ConfigError, "65 rows", "64 positions"):
-        make(Prefix, corpus, length=65).check(tiny("gpt"))
+        make(Prefix, corpus, seq_len=65).check(tiny("gpt"))
     for kind in (CausalObjective, Prefix):
-        make(kind, corpus, length=64).check(tiny("gpt"))
+        make(kind, corpus, seq_len=64).check(tiny("gpt"))

@@ -37,17 +37,19 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 @few(25)
 @given(st.integers(1, 12), st.integers(1, 9), st.integers(0, 99), st.booleans())
 def test_streams_are_contiguous_and_whole(
-    tmp_path_factory: pytest.TempPathFactory, length: int, batch: int, seed: int, learning: bool
+    tmp_path_factory: pytest.TempPathFactory, seq_len: int, batch: int, seed: int, learning: bool
 ) -> None:
     corpus = text_corpus(tmp_path_factory.mktemp("t"), random_documents(1 + seed % 4, seed=seed))
-    objective = make(Recurrent, corpus, length=length, batch=batch, learning=learning, seed=seed)
+    objective = make(
+        Recurrent, corpus, seq_len=seq_len, batch_size=batch, learning=learning, seed=seed
+    )
     assert len(objective) % batch == 0, "an epoch begins with a step"
     for epoch in range(2):
         streams: list[list[int]] = [[] for _ in range(batch)]
         inputs: list[list[int]] = [[] for _ in range(batch)]
         for n in range(len(objective)):
             s = objective.sample(epoch, n)
-            assert s["tokens"].shape == s["targets"].shape == (length,)
+            assert s["tokens"].shape == s["targets"].shape == (seq_len,)
             count = int(s["scored"].sum())
             assert s["scored"][:count].all(), "padding comes last"
             streams[n % batch] += s["targets"][:count].tolist()
@@ -62,7 +64,7 @@ def test_streams_are_contiguous_and_whole(
 
 
 def test_the_order_of_a_step_is_that_of_its_streams(corpus: Corpus) -> None:
-    objective = make(Recurrent, corpus, batch=3, shift=False)
+    objective = make(Recurrent, corpus, batch_size=3, shift=False)
     for n in range(len(objective) - 3):
         now, after = objective.get(n), objective.get(n + 3)
         if after["scored"].any():
@@ -74,15 +76,15 @@ def nats(objective: Any, model: Any) -> float:
 
 
 @pytest.mark.parametrize("family", READERS)
-@pytest.mark.parametrize("length", [1, 3, 8])
+@pytest.mark.parametrize("seq_len", [1, 3, 8])
 def test_with_a_long_memory_segments_are_one_long_pass(
-    family: str, length: int, corpus: Corpus
+    family: str, seq_len: int, corpus: Corpus
 ) -> None:
     """One stream, everything remembered: the guesses are those of a single pass."""
     model = tiny(family, dtype=torch.float64).eval()
     memory = {} if family == "lstm" else {"evaluation_mem_len": 10_000}
-    objective = make(Recurrent, corpus, length=length, batch=1, learning=False, **memory)
-    whole = make(CausalObjective, corpus, length=len(corpus), batch=1, learning=False)
+    objective = make(Recurrent, corpus, seq_len=seq_len, batch_size=1, learning=False, **memory)
+    whole = make(CausalObjective, corpus, seq_len=len(corpus), batch_size=1, learning=False)
     total, expected = nats(objective, model), float(totals(whole, model).sums["causal"])
     assert total == pytest.approx(expected, rel=1e-12)
 
@@ -98,7 +100,7 @@ def test_memory_matters_and_is_given_back(corpus: Corpus) -> None:
     assert by_memory[None] == by_memory[8], "8 is its own"
     assert len({by_memory[0], by_memory[8], by_memory[50]}) == 3
     none = make(CausalObjective, corpus, learning=False, documents="packed")
-    streams = make(Recurrent, corpus, batch=1, learning=False, evaluation_mem_len=0)
+    streams = make(Recurrent, corpus, batch_size=1, learning=False, evaluation_mem_len=0)
     assert nats(streams, model) == pytest.approx(float(totals(none, model).sums["causal"]))
     clamped = make(Recurrent, corpus, learning=False, evaluation_mem_len=50, evaluation_clamp_len=3)
     assert nats(clamped, model) != by_memory[50]
@@ -110,15 +112,15 @@ def test_memory_matters_and_is_given_back(corpus: Corpus) -> None:
 
 def test_another_length_in_validation(corpus: Corpus) -> None:
     objective = make(Recurrent, corpus, learning=False, evaluation_length=5)
-    assert objective.length == 5 and objective.sample(0, 0)["tokens"].shape == (5,)
-    assert make(Recurrent, corpus, evaluation_length=5).length == 8
+    assert objective.seq_len == 5 and objective.sample(0, 0)["tokens"].shape == (5,)
+    assert make(Recurrent, corpus, evaluation_length=5).seq_len == 8
     model = tiny("lstm").eval()
     other = make(Recurrent, corpus, learning=False)
     assert nats(objective, model) == pytest.approx(nats(other, model), rel=1e-5)
 
 
 def test_every_token_counts_in_the_figures(corpus: Corpus) -> None:
-    model, objective = tiny("lstm").eval(), make(Recurrent, corpus, batch=3, learning=False)
+    model, objective = tiny("lstm").eval(), make(Recurrent, corpus, batch_size=3, learning=False)
     summed = totals(objective, model)
     assert summed.counts == {"recurrent": len(corpus)}
     figures = objective.measure(summed)
@@ -136,7 +138,7 @@ def test_no_target_reaches_its_own_guess(family: str, corpus: Corpus, tmp_path: 
     other = text_corpus(tmp_path, [[tokens]])
 
     def rows(c: Corpus) -> Tensor:
-        objective = make(Recurrent, c, batch=1, learning=False)
+        objective = make(Recurrent, c, batch_size=1, learning=False)
         state = objective.begin(model, 1)
         parts = [
             objective.hidden(model, objective.collate([objective.get(n)]), state) for n in range(3)

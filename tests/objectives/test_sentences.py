@@ -34,9 +34,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return numbered_corpus(tmp_path_factory.mktemp("data"), random_sizes(80, (1, 20), (2, 15)))
 
 
-def pairs(corpus: Corpus, length: int = 48, learning: bool = True, **options: Any) -> Sentences:
+def pairs(corpus: Corpus, seq_len: int = 48, learning: bool = True, **options: Any) -> Sentences:
     return Sentences(
-        corpus, SentencesOptions(**options), length=length, batch=4, seed=3, learning=learning
+        corpus,
+        SentencesOptions(**options),
+        seq_len=seq_len,
+        batch_size=4,
+        seed=3,
+        learning=learning,
     )
 
 
@@ -191,9 +196,9 @@ def taken_apart(sample: Sample) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("task", ["next", "order"])
-@pytest.mark.parametrize("length", [16, 48])
-def test_pairs(corpus: Corpus, task: str, length: int) -> None:
-    objective = pairs(corpus, length, task=task)
+@pytest.mark.parametrize("seq_len", [16, 48])
+def test_pairs(corpus: Corpus, task: str, seq_len: int) -> None:
+    objective = pairs(corpus, seq_len, task=task)
     ends = np.asarray(corpus.documents)[1:] - 1
     seen = [0, 0, 0]
     for index in range(len(objective)):
@@ -201,11 +206,11 @@ def test_pairs(corpus: Corpus, task: str, length: int) -> None:
         a, b = taken_apart(sample)
         b = b[1:]  # its [SEP]
         size = len(a) + len(b) + 3
-        assert a and b and size <= length
+        assert a and b and size <= seq_len
         assert a == list(range(a[0], a[0] + len(a))) and b == list(range(b[0], b[0] + len(b)))
         assert not set(ends.tolist()) & {*a, *b}
-        assert sample["attention_mask"].tolist() == [True] * size + [False] * (length - size)
-        places = [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (length - size)
+        assert sample["attention_mask"].tolist() == [True] * size + [False] * (seq_len - size)
+        places = [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (seq_len - size)
         assert sample["segments"].tolist() == places
         assert sample["shares"].sum() == max(1, round(0.15 * size))
         documents = np.searchsorted(ends, [a[0], b[0]])
@@ -235,18 +240,18 @@ def test_the_second_text_follows_the_first_to_the_token(tmp_path: Path) -> None:
     assert count > 20
 
 
-@pytest.mark.parametrize("length", [16, 48])
-def test_no_second_task(corpus: Corpus, length: int) -> None:
-    objective = pairs(corpus, length, task="none", short=0.0)
+@pytest.mark.parametrize("seq_len", [16, 48])
+def test_no_second_task(corpus: Corpus, seq_len: int) -> None:
+    objective = pairs(corpus, seq_len, task="none", short=0.0)
     edges = {int(e) for e in corpus.sentences}
     ends = np.asarray(corpus.documents)[1:] - 1
     for index in range(len(objective)):
         sample = objective.sample(0, index)
         assert "segments" not in sample and "next" not in sample
         (text,) = taken_apart(sample)
-        assert text == list(range(text[0], text[0] + len(text))) and len(text) <= length - 2
+        assert text == list(range(text[0], text[0] + len(text))) and len(text) <= seq_len - 2
         assert np.searchsorted(ends, text[0]) == np.searchsorted(ends, text[-1])
-        if len(text) < length - 2:  # whole sentences up to the end of the document
+        if len(text) < seq_len - 2:  # whole sentences up to the end of the document
             assert text[0] in edges and text[-1] + 1 in ends
     assert objective.heads() == {"masked": 0}
 

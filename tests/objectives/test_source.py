@@ -29,11 +29,11 @@ from tests.objectives.small import (
 
 TWO_ROWS = ("t5", "transformer")
 CASES = [  # the objective, its options, who learns it
-    (Prefix, {"length": 10}, "gpt bert xlnet t5 transformer"),
-    (SpanCorruption, {"length": 20}, "t5 transformer gpt lstm"),
-    (SpanCorruption, {"length": 20, "both_sides": True}, "t5 gpt"),
-    (Pairs, {"length": 40, "smoothing": 0.0}, "t5 transformer gpt lstm bert"),
-    (Pairs, {"length": 40, "smoothing": 0.0, "both_sides": True}, "t5 gpt bert"),
+    (Prefix, {"seq_len": 10}, "gpt bert xlnet t5 transformer"),
+    (SpanCorruption, {"seq_len": 20}, "t5 transformer gpt lstm"),
+    (SpanCorruption, {"seq_len": 20, "both_sides": True}, "t5 gpt"),
+    (Pairs, {"seq_len": 40, "smoothing": 0.0}, "t5 transformer gpt lstm bert"),
+    (Pairs, {"seq_len": 40, "smoothing": 0.0, "both_sides": True}, "t5 gpt bert"),
 ]
 every = pytest.mark.parametrize(
     ("kind", "options", "family"),
@@ -97,7 +97,7 @@ def test_the_loss_by_hand(
 def test_the_smoothed_loss_by_hand(family: str, way: str, corpora: Any) -> None:
     """Pair by pair without padding, with q written out."""
     model = tiny(family, dtype=torch.float64).eval()
-    options = {"length": 40, "smoothing": 0.2, "smoothing_kind": way}
+    options = {"seq_len": 40, "smoothing": 0.2, "smoothing_kind": way}
     objective = make(Pairs, corpora["pairs"], **options)
     expected, count = 0.0, 0
     for n in range(5):

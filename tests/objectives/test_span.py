@@ -50,20 +50,20 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 @pytest.mark.parametrize(
-    ("length", "raw", "target"), [(512, 568, 114), (128, 141, 29), (1024, 1137, 229)]
+    ("seq_len", "raw", "target"), [(512, 568, 114), (128, 141, 29), (1024, 1137, 229)]
 )
-def test_published_lengths(length: int, raw: int, target: int) -> None:
-    assert raw_length(length, 0.15, 3.0) == raw
+def test_published_lengths(seq_len: int, raw: int, target: int) -> None:
+    assert raw_length(seq_len, 0.15, 3.0) == raw
     counts = counts_of(raw, 0.15, 3.0)
-    assert (counts.source, counts.target) == (length, target)
+    assert (counts.source, counts.target) == (seq_len, target)
 
 
 @few(200)
 @given(st.integers(3, 3000))
-def test_sources_are_exactly_as_long_as_asked(length: int) -> None:
-    raw = raw_length(length, 0.15, 3.0)
-    assert counts_of(raw, 0.15, 3.0).source == length
-    assert counts_of(raw + 1, 0.15, 3.0).source > length
+def test_sources_are_exactly_as_long_as_asked(seq_len: int) -> None:
+    raw = raw_length(seq_len, 0.15, 3.0)
+    assert counts_of(raw, 0.15, 3.0).source == seq_len
+    assert counts_of(raw + 1, 0.15, 3.0).source > seq_len
 
 
 DENSITIES = st.floats(0.01, 0.9)
@@ -72,14 +72,14 @@ MEANS = st.floats(1.0, 10.0)
 
 @few(200)
 @given(st.integers(2, 700), DENSITIES, MEANS, st.integers(0, 99))
-def test_masks(length: int, density: float, mean: float, seed: int) -> None:
-    gone = noise_mask(length, density, mean, keyed(seed))
-    assert len(gone) == length
-    assert gone.sum() == min(max(round(length * density), 1), length - 1)
+def test_masks(seq_len: int, density: float, mean: float, seed: int) -> None:
+    gone = noise_mask(seq_len, density, mean, keyed(seed))
+    assert len(gone) == seq_len
+    assert gone.sum() == min(max(round(seq_len * density), 1), seq_len - 1)
     assert not gone[0] and gone[-1], "begins with what is kept, ends with what goes"
     spans = int((np.diff(gone.astype(int)) == 1).sum())
     expected = max(1, round(int(gone.sum()) / mean))
-    assert spans == min(expected, int(gone.sum()), length - int(gone.sum()))
+    assert spans == min(expected, int(gone.sum()), seq_len - int(gone.sum()))
 
 
 @few(100)
@@ -131,20 +131,24 @@ def restore(source: np.ndarray, target: np.ndarray, sentinels: list[int]) -> lis
 @few(40)
 @given(st.integers(3, 60), st.floats(0.05, 0.5), st.integers(0, 99), st.booleans())
 def test_nothing_is_lost(
-    tmp_path_factory: pytest.TempPathFactory, length: int, density: float, seed: int, learning: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    seq_len: int,
+    density: float,
+    seed: int,
+    learning: bool,
 ) -> None:
     special = replace(SPECIAL, sentinels=list(range(99, 39, -1)))
     directory = tmp_path_factory.mktemp("t")
     documents = random_documents(1 + seed % 6, seed=seed)
     corpus = open_corpus(write_corpus(directory, documents, vocab_size=100, special=special))
     options: dict[str, Any] = {"density": density, "seed": seed, "learning": learning}
-    objective = make(SpanCorruption, corpus, length=length, **options)
+    objective = make(SpanCorruption, corpus, seq_len=seq_len, **options)
     whole = corpus.read(0, len(corpus)).tolist()
     restored: list[int] = []
     for i in range(len(objective)):
         source, target = objective.pair(1, i)
         assert source[-1] == target[-1] == SPECIAL.end
-        assert len(source) <= length
+        assert len(source) <= seq_len
         if objective.sources_full:
             assert len(source) == objective.room.source
         text = restore(source, target, special.sentinels)
@@ -162,7 +166,7 @@ def test_default_shapes(tmp_path: Path) -> None:
     special = replace(SPECIAL, sentinels=list(range(199, 99, -1)))
     documents = random_documents(60, words=(9, 20), seed=2)
     corpus = open_corpus(write_corpus(tmp_path, documents, vocab_size=200, special=special))
-    objective = make(SpanCorruption, corpus, length=128)
+    objective = make(SpanCorruption, corpus, seq_len=128)
     batch = objective.collate([objective.get(n) for n in range(3)])
     assert batch["source"].shape == (3, 128) and batch["target"].shape == (3, 29)
     assert batch["source_attention_mask"].all() and batch["target_scored"].all()
@@ -172,7 +176,7 @@ def test_default_shapes(tmp_path: Path) -> None:
 
 
 def test_the_start_is_the_model_s_own(corpus: Corpus) -> None:
-    objective = make(SpanCorruption, corpus, length=20, learning=False)
+    objective = make(SpanCorruption, corpus, seq_len=20, learning=False)
     batch = objective.collate([objective.get(0)])
     nats = {
         start: float(objective.loss(tiny("t5", start_id=start).eval(), batch).sums["span"].detach())
@@ -183,22 +187,22 @@ def test_the_start_is_the_model_s_own(corpus: Corpus) -> None:
 
 def test_z_loss(corpus: Corpus) -> None:
     model = tiny("t5", dtype=torch.float64)
-    plain, extra = (make(SpanCorruption, corpus, length=20, z_loss=z) for z in (0.0, 1e-2))
+    plain, extra = (make(SpanCorruption, corpus, seq_len=20, z_loss=z) for z in (0.0, 1e-2))
     batch = plain.collate([plain.get(n) for n in range(3)])
     hidden, targets, scored = plain.hidden(model, batch)
     log_z = model.logits(hidden).logsumexp(-1)[scored]
     gap = extra.loss(model, batch).sums["span"] - plain.loss(model, batch).sums["span"]
     torch.testing.assert_close(gap, 1e-2 * (log_z**2).sum())
     assert targets.shape == scored.shape
-    still = make(SpanCorruption, corpus, length=20, learning=False, z_loss=1e-2)
-    bare = make(SpanCorruption, corpus, length=20, learning=False)
+    still = make(SpanCorruption, corpus, seq_len=20, learning=False, z_loss=1e-2)
+    bare = make(SpanCorruption, corpus, seq_len=20, learning=False)
     assert float(totals(still, model).sums["span"]) == float(totals(bare, model).sums["span"])
 
 
 def test_a_split_shorter_than_a_sample(tmp_path: Path) -> None:
     """Its one text is shorter, and what fills the source is hidden from the model."""
     corpus = text_corpus(tmp_path, [[[7, 8, 9, 10, 11, 12]]])
-    objective = make(SpanCorruption, corpus, length=20, learning=False)
+    objective = make(SpanCorruption, corpus, seq_len=20, learning=False)
     assert len(objective) == 1 and not objective.sources_full
     model = tiny("t5", dtype=torch.float64).eval()
     batch = objective.collate([objective.get(0)])
@@ -212,13 +216,13 @@ def test_a_split_shorter_than_a_sample(tmp_path: Path) -> None:
 
 def test_refusals(corpus: Corpus, tmp_path: Path) -> None:
     with refuses(ConfigError, "LSTM", "both sides"):
-        make(SpanCorruption, corpus, length=20, both_sides=True).check(tiny("lstm"))
+        make(SpanCorruption, corpus, seq_len=20, both_sides=True).check(tiny("lstm"))
     with refuses(ConfigError, "64 positions"):
-        make(SpanCorruption, corpus, length=60).check(tiny("gpt"))
+        make(SpanCorruption, corpus, seq_len=60).check(tiny("gpt"))
     few_sentinels = replace(SPECIAL, sentinels=[39])
     scarce = open_corpus(write_corpus(tmp_path, random_documents(9), special=few_sentinels))
     with refuses(FormatError, "1 sentinels"):
-        make(SpanCorruption, scarce, length=60)
+        make(SpanCorruption, scarce, seq_len=60)
     xl = tiny("transformer-xl", cutoffs=(10, 20), ratio=2)
     with refuses(ConfigError, "z_loss", "adaptive"):
-        make(SpanCorruption, corpus, length=20, z_loss=1e-4).check(xl)
+        make(SpanCorruption, corpus, seq_len=20, z_loss=1e-4).check(xl)

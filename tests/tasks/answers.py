@@ -52,7 +52,9 @@ def objective(
     corpus = TaskCorpus("answer", examples, TOKENIZER, split=split)
     settings = AnswerOptions(family=family, **({"stride": 2} | options))
     learning = split == "train"
-    return AnswerObjective(corpus, settings, length=length, batch=4, seed=1, learning=learning)  # type: ignore[arg-type]
+    return AnswerObjective(
+        corpus, settings, seq_len=length, batch_size=4, seed=1, learning=learning
+    )  # type: ignore[arg-type]
 
 
 def batch_of(objective: AnswerObjective) -> dict[str, Tensor]:

@@ -53,7 +53,7 @@ def build(kind: Any, family: str, corpus: TaskCorpus, length: int = 24, **option
     seed = options.pop("seed", 1)
     learning = options.pop("learning", corpus.split == "train")
     settings = kind.Options(family=family, **options)
-    return kind(corpus, settings, length=length, batch=8, seed=seed, learning=learning)
+    return kind(corpus, settings, seq_len=length, batch_size=8, seed=seed, learning=learning)
 
 
 def model_of(
@@ -84,7 +84,7 @@ def learn(objective: Any, model: Any, steps: int = 60, rate: float = 0.003) -> N
     model.train()
     for step in range(steps):
         seed_torch(1, "dropout", step)
-        places = range(step * objective.batch, (step + 1) * objective.batch)
+        places = range(step * objective.batch_size, (step + 1) * objective.batch_size)
         batch = objective.collate([objective.get(place) for place in places])
         loss: Loss = objective.loss(model, batch)
         total: Tensor = sum(

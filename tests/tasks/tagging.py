@@ -62,7 +62,7 @@ def objective(
 ) -> Tag:
     corpus: Any = TaskCorpus("tag", examples, tokenizer, known, "train" if learning else "valid")
     settings = TagOptions(family, **options)
-    return Tag(corpus, settings, length=length, batch=batch, seed=0, learning=learning)
+    return Tag(corpus, settings, seq_len=length, batch_size=batch, seed=0, learning=learning)
 
 
 def whole(objective: Tag) -> Any:

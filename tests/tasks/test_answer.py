@@ -390,7 +390,7 @@ def plain() -> Tokenizer:
 def gpt_objective(tokenizer: Tokenizer, length: int, **options: Any) -> AnswerObjective:
     corpus = TaskCorpus("answer", [SIX], tokenizer, split="train")
     settings = AnswerOptions(family="gpt", stride=2, **options)
-    return AnswerObjective(corpus, settings, length=length, batch=4, seed=1)  # type: ignore[arg-type]
+    return AnswerObjective(corpus, settings, seq_len=length, batch_size=4, seed=1)  # type: ignore[arg-type]
 
 
 def test_gpt_learns_new_marks() -> None:

@@ -60,7 +60,7 @@ def test_labels_come_as_a_list_or_as_a_text(tmp_path: Path) -> None:
 def objective_of(examples: list[Any], **options: Any) -> Multilabel:
     corpus = TaskCorpus("multilabel", examples, tuning.tokenizer(), ["gloom", "joy"], "train")
     settings = MultilabelOptions(family="bert", **options)
-    return Multilabel(corpus, settings, length=16, batch=2, seed=1)  # type: ignore[arg-type]
+    return Multilabel(corpus, settings, seq_len=16, batch_size=2, seed=1)  # type: ignore[arg-type]
 
 
 def test_the_loss_is_binary_cross_entropy(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from regard.tasks.classify import Classify
 from regard.tasks.corpus import TaskCorpus, labeled_data
 from regard.tasks.tag_objective import Tag
 from regard.tasks.task_tokens import extended, grown, marked
-from regard.training.build import model_for, outline
+from regard.training.build import model_for, outline, shaped
 from regard.training.recipe import make
 from tests.refusals import refuses
 
@@ -213,7 +213,8 @@ def test_a_run_is_planned_and_built_with_them(kind: str, tmp_path: Path) -> None
     corpus = labeled_data(recipe, "train")
     assert corpus.vocab_size == len(corpus.tokenizer) == len(tokenizer) + len(KINDS[kind])
     options = Classify.Options(family="gpt")
-    objective: Any = Classify(corpus, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
+    objective: Any = Classify(corpus, options, seq_len=16, batch_size=4, seed=1)  # type: ignore[arg-type]
+    recipe = shaped(recipe, objective)
     ghost, model = outline(recipe, objective), model_for(recipe, objective)
     assert ghost.config == model.config and model.config.vocab_size == corpus.vocab_size
     assert objective.sample(0, 0)["tokens"].max() < corpus.vocab_size
@@ -251,7 +252,7 @@ def test_published_gpt1_tags(tmp_path: Path) -> None:
         "tag", [TaggedExample(("the", "cat"), ("O", "B-x"))], ready, labels(["x"]), "train"
     )
     options = Tag.Options(family="gpt")
-    objective: Any = Tag(corpus, options, length=16, batch=4, seed=1)  # type: ignore[arg-type]
+    objective: Any = Tag(corpus, options, seq_len=16, batch_size=4, seed=1)  # type: ignore[arg-type]
     model = GPT(gpt(len(tokenizer), norm="post").config, {"tag": 3}).initialize()
     model = objective.adapt_model(model)
     objective.check(model)

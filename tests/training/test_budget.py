@@ -13,7 +13,7 @@ from regard.core.errors import ConfigError, FormatError
 from regard.data.corpus import read_marker
 from regard.models import FAMILIES
 from regard.objectives.base import Loss
-from regard.training.build import machine_facts, model_for, resolved, start_config
+from regard.training.build import machine_facts, model_for, resolved, shaped
 from regard.training.data import TextData
 from regard.training.progress import summary
 from regard.training.recipe import Recipe, make, overrides, read_resolved
@@ -30,13 +30,18 @@ def settled(chosen: Recipe) -> Any:
     return resolved(chosen, TextData(), machine_facts(torch.device("cpu"), 1))
 
 
+def shape_of(config: Any) -> dict[str, Any]:
+    built = TextData().build(config)
+    return shaped(built.config, built.objective).shape
+
+
 def test_a_laptop_size_learns_by_the_budget(where: Path) -> None:
     config = settled(of_size(where, objective={"name": "masked"}))
     assert (config.recipe, config.optimizer.name, config.schedule.name) == ("budget", "muon", "wsd")
     assert config.optimizer.lr == FAMILIES["bert"].budget_training.lr
     assert config.batch.size * config.batch.seq_len == 1024 and config.objective["share"] == 0.3
-    shape = start_config(config, config.batch.seq_len)
-    assert (shape.dropout, shape.dropout_attention) == (0.0, 0.0)
+    shape = shape_of(config)
+    assert (shape["dropout"], shape["dropout_attention"]) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -52,15 +57,15 @@ def test_the_paper_is_asked_for(where: Path, changes: dict[str, Any]) -> None:
         "linear",
     )
     assert "share" not in config.objective
-    assert start_config(config, config.batch.seq_len).dropout == 0.1
+    assert shape_of(config)["dropout"] == 0.1
 
 
 def test_what_is_set_stays_set(where: Path) -> None:
     changes = {"optimizer": {"lr": 0.1}, "shape": {"dropout": 0.25}, "batch": {"size": 3}}
     config = settled(of_size(where, **changes, objective={"share": 0.2}))
     assert (config.optimizer.lr, config.batch.size, config.objective["share"]) == (0.1, 3, 0.2)
-    shape = start_config(config, config.batch.seq_len)
-    assert (shape.dropout, shape.dropout_attention) == (0.25, 0.0)
+    shape = shape_of(config)
+    assert (shape["dropout"], shape["dropout_attention"]) == (0.25, 0.0)
 
 
 def test_a_run_by_the_budget_goes_on_by_its_own_recipe(where: Path, tmp_path: Path) -> None:
@@ -83,7 +88,7 @@ def test_the_model_that_is_kept_has_the_lowest_loss(where: Path, tmp_path: Path)
     facts = train(chosen, tmp_path / "run", display="silent")
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     valid = {line["step"]: line["valid"] for line in map(json.loads, lines) if "valid" in line}
-    least = min(valid, key=lambda step: valid[step]["masked_perplexity"])
+    least = min(valid, key=lambda step: (valid[step]["masked_perplexity"], -step))
     assert facts["best"]["step"] == least and len(valid) == 6
 
 
@@ -104,7 +109,7 @@ def test_every_family_has_a_model_for_the_budget(tmp_path: Path) -> None:
             {"model": name, "data": str(where), "size": "tiny"}, {"batch": {"seq_len": 32}}
         )
         built = TextData().build(settled(chosen))
-        model = model_for(built.config, built.objective)
+        model = model_for(shaped(built.config, built.objective), built.objective)
         assert built.config.recipe == "budget" and isinstance(model, card.model)
 
 

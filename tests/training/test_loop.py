@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from regard.training.loop import Diverged, Loop
+from regard.core.errors import Diverged
+from regard.training.loop import Loop
 from tests.refusals import refuses
 from tests.training.small import STILL, gradients, planned, recipe
 
@@ -60,7 +61,7 @@ def test_a_rehearsal_leaves_no_trace(where: Path) -> None:
 def test_a_loss_that_is_no_number_stops_before_the_weights_change(where: Path) -> None:
     plan = planned(recipe("gpt", where, optimizer={"lr": 1e30, "grad_clip": 0.0}))
     steps, size = 0, plan.loop.batches.samples
-    with refuses(Diverged, "norm", "optimizer.lr", "engine.precision=fp32") as caught:
+    with refuses(Diverged, "norm", "--lr 3.3e+29", "engine.precision=fp32") as caught:
         while steps < 20:
             before = weights(plan.loop)
             plan.loop.step(20)

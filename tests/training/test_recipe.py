@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
+from regard.models import FAMILIES
 from regard.training.recipe import Recipe, make, overrides, read, write
 from tests.refusals import Refusal, refuses
 
@@ -76,3 +77,22 @@ def test_files_that_are_no_recipe(tmp_path: Path) -> None:
 
 def test_defaults_stand_alone() -> None:
     assert make() == Recipe()
+
+
+@pytest.mark.parametrize(
+    ("key", "ours"),
+    [
+        ("schedule.decay", "schedule.decay_fraction"),
+        ("schedule.floor", "schedule.min_lr_ratio"),
+        ("batch.length", "batch.seq_len"),
+        ("warmdown_ratio", "schedule.decay_fraction"),
+    ],
+)
+def test_an_old_or_foreign_key_is_answered_with_ours(key: str, ours: str) -> None:
+    with refuses(UnknownName, key, ours):
+        make(overrides([f"{key}=0.5"]))
+
+
+def test_their_word_for_segments_is_known() -> None:
+    with refuses(UnknownName, "type_vocab_size", "segments"):
+        FAMILIES["bert"].config().replace(type_vocab_size=2)

@@ -54,7 +54,7 @@ def test_t5_stays_flat_and_then_falls_as_the_root():
 def test_wsd_rises_stays_and_falls():
     rate = schedule("wsd", lr=1.0, warmup=0.05, steps=100)
     assert [rate(t) for t in (1, 5, 50, 75, 100)] == pytest.approx([0.2, 1.0, 1.0, 0.5, 0.0])
-    longer = schedule("wsd", lr=1.0, warmup=5, steps=200, decay=50)
+    longer = schedule("wsd", lr=1.0, warmup=5, steps=200, decay_fraction=0.25)
     assert [longer(t) for t in range(1, 51)] == [rate(t) for t in range(1, 51)]
     assert [longer(t) for t in (150, 175, 200)] == pytest.approx([1.0, 0.5, 0.0])
 
@@ -137,13 +137,15 @@ def test_a_share_is_resolved_against_all_steps():
         ("cosin", {}, (UnknownName, "cosin", "'cosine'")),
         ("noam", {"warmup": 10}, (ConfigError, "noam", "width")),
         ("noam", {"width": 8}, (ConfigError, "noam", "warm-up")),
+        ("wsd", {"decay_fraction": 50}, (ConfigError, "decay_fraction", "50")),
+        ("wsd", {"decay_fraction": 0.0}, (ConfigError, "decay_fraction")),
         ("linear", {"warmup": 1.5}, (ConfigError, "warm-up", "1.5")),
         ("linear", {"warmup": -1}, (ConfigError, "warm-up", "-1")),
         ("linear", {"steps": 0}, (ConfigError, "0 steps")),
         ("linear", {"lr": math.nan}, (ConfigError, "lr is nan")),
         ("constant", {"min_lr_ratio": 0.1}, (ConfigError, "constant", "min_lr_ratio")),
         ("cosine", {"min_lr_ratio": 2.0}, (ConfigError, "min_lr_ratio is 2.0")),
-        ("wsd", {"decay": -1}, (ConfigError, "decay", "-1")),
+        ("wsd", {"decay_fraction": -1}, (ConfigError, "decay_fraction", "-1")),
     ],
 )
 def test_refusals(name: str, options: dict[str, float], refusal: Refusal) -> None:

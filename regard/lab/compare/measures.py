@@ -82,7 +82,7 @@ def measure(run: Path, data: Path, extent: MeasureSizes) -> dict[str, Any]:
 def likelihood(loaded: Checkpoint, corpus: Corpus, recipe: FrozenConfig) -> dict[str, Any]:
     """Returns the bits per byte of every document, or of the text after a prefix; {} if the model
     has no likelihood."""
-    sizes = {"length": recipe.batch.seq_len, "batch": recipe.batch.size, "seed": recipe.seed}
+    sizes = {"seq_len": recipe.batch.seq_len, "batch_size": recipe.batch.size, "seed": recipe.seed}
     objective = find(recipe.objective["name"]).text_likelihood(corpus, **sizes)
     if objective is None:
         return {}

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -124,9 +124,9 @@ class Distill(Objective, Hooks):
 
     def prepare(self) -> None:
         o = self.options
-        sizes = {"length": self.length, "batch": self.batch, "seed": self.seed}
+        sizes = {"seq_len": self.seq_len, "batch_size": self.batch_size, "seed": self.seed}
         self.inner = inner_objective(self.corpus, o, learning=self.learning, **sizes)
-        self.length, self.stretches = self.inner.length, self.inner.stretches
+        self.seq_len, self.stretches = self.inner.seq_len, self.inner.stretches
         self.recurrent = self.inner.recurrent  # type: ignore[misc]
         self.chosen = chosen_style(o)
         self.wanted = {part for part in PARTS if getattr(self.chosen, part)}
@@ -211,6 +211,10 @@ class Distill(Objective, Hooks):
 
     def measure(self, totals: Loss) -> dict[str, float]:
         return self.inner.measure(totals)
+
+    @property
+    def best_by(self) -> Literal["loss", "metric"]:  # type: ignore[override]
+        return self.inner.best_by
 
     def better(self, new: float, old: float) -> bool:
         return self.inner.better(new, old)

@@ -67,7 +67,7 @@ class Prefer(PreferenceObjective):
 
     def encode(self) -> None:
         rows, lengths, prompts = [], [], []
-        for pair in pairs_of(self.corpus, self.length, self.options.form):
+        for pair in pairs_of(self.corpus, self.seq_len, self.options.form):
             if pair is None:
                 self.left += 1
                 continue
@@ -77,7 +77,7 @@ class Prefer(PreferenceObjective):
             lengths.append([len(pair.prompt) + len(reply) for reply in replies])
             prompts.append(len(pair.prompt))
         if not rows:
-            raise refuse_none(self.corpus, self.left, self.length)
+            raise refuse_none(self.corpus, self.left, self.seq_len)
         self.rows, self.lengths = Ragged(rows), np.array(lengths, np.int64)
         self.prompts, self.sizes = np.array(prompts, np.int64), self.rows.sizes
         self.longest = int(self.lengths.max())

@@ -82,7 +82,7 @@ class Reinforce(PreferenceObjective):
     def prepare(self) -> None:
         o = self.options
         if o.max_new_tokens is None:
-            o = self.options = replace(o, max_new_tokens=min(TOKENS, self.length // 2))
+            o = self.options = replace(o, max_new_tokens=min(TOKENS, self.seq_len // 2))
         if o.group < 2 or o.max_new_tokens < 1:
             raise ConfigError(
                 f"objective.group is {o.group} and max_new_tokens {o.max_new_tokens}; a group "
@@ -98,11 +98,11 @@ class Reinforce(PreferenceObjective):
                 "objective.limit strengthens the KL penalty, but objective.beta is 0; set beta "
                 "above 0, or leave the limit out"
             )
-        if o.max_new_tokens >= self.length:
+        if o.max_new_tokens >= self.seq_len:
             raise ConfigError(
                 f"objective.max_new_tokens is {o.max_new_tokens}, and batch.seq_len is "
-                f"{self.length}; a prompt needs room before its reply: choose fewer new tokens, or "
-                "a larger batch.seq_len"
+                f"{self.seq_len}; a prompt needs room before its reply: choose fewer new tokens, "
+                "or a larger batch.seq_len"
             )
         self.weights = {"reward": 0.0, "kl": 0.0}  # only reported
         super().prepare()
@@ -110,7 +110,7 @@ class Reinforce(PreferenceObjective):
         self.judge = judge_of(o.reward, corpus.tokenizer, corpus.special, self.options.form)
 
     def encode(self) -> None:
-        o, room = self.options, self.length - self.options.max_new_tokens
+        o, room = self.options, self.seq_len - self.options.max_new_tokens
         prompts: dict[tuple[int, ...], None] = {}
         examples: Any = self.corpus.examples
         for prompt in prompts_of(examples, self.corpus.tokenizer, self.corpus.special, o.form):
@@ -119,7 +119,7 @@ class Reinforce(PreferenceObjective):
                 self.cut += cut
                 prompts[tuple(ids)] = None
         if not prompts:
-            raise refuse_none(self.corpus, 0, self.length)
+            raise refuse_none(self.corpus, 0, self.seq_len)
         self.rows = Ragged(list(prompts))
         self.sizes = o.group * (self.rows.sizes + o.max_new_tokens)
         self.longest = int(self.rows.sizes.max()) + o.max_new_tokens
@@ -242,6 +242,8 @@ class Reinforce(PreferenceObjective):
             "length": seen["tokens"],
             "ended": seen["ended"],
         }
+
+    best_by = "metric"
 
     def better(self, new: float, old: float) -> bool:
         return new > old

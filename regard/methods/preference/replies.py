@@ -134,7 +134,7 @@ class PreferenceObjective(Objective, Hooks):
 
     @property
     def note(self) -> str:
-        return notes_of(self.corpus, self.cut, self.left, self.length)
+        return notes_of(self.corpus, self.cut, self.left, self.seq_len)
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -153,7 +153,7 @@ class PreferenceObjective(Objective, Hooks):
         the order is always the same."""
         epoch = epoch if self.learning else 0
         if self.order_of[0] != epoch:
-            self.order_of = epoch, by_length(self.sizes, self.batch, self.seed, epoch)
+            self.order_of = epoch, by_length(self.sizes, self.batch_size, self.seed, epoch)
         return self.order_of[1]
 
     def settled(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) 
     count = before.model.parameter_count()
     heads, units = importance_scores(before, plan, watch)
     removed = chosen_heads(after.model, heads, plan)
-    staying = chosen_units(units, plan.hidden) if plan.hidden else {}
+    staying = chosen_units(units, plan.ffn_units) if plan.ffn_units else {}
     remove(after.model, removed, staying)
     zeros = zero_smallest(after.model, plan.weights, plan.scope) if plan.weights else None
     total = sum(len(remaining(parts[0])) for parts in sites(before.model).values())
@@ -57,14 +57,14 @@ def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) 
         "parameters": {"before": count, "after": after.model.parameter_count()},
         "heads": {"before": total, "after": total - sum(map(len, removed.values())),
                   "removed": {name: sorted(gone) for name, gone in removed.items()}},
-        "hidden": {n: {"before": units[n].numel(), "after": len(k)} for n, k in staying.items()},
-        "zeros": zeros, "by": plan.method if plan.hidden else None,
+        "ffn_units": {n: {"before": units[n].numel(), "after": len(k)} for n, k in staying.items()},
+        "zeros": zeros, "by": plan.method if plan.ffn_units else None,
         "importance": {name: values.tolist() for name, values in heads.items()},
     }  # fmt: skip
-    if plan.data and (plan.heads or (plan.hidden and plan.method == "gradient")):
+    if plan.data and (plan.heads or (plan.ffn_units and plan.method == "gradient")):
         report["notes"].append("importance and score were measured on the same data")
     files = {REPORT: ""} | ({PICTURE: importance_map(before.model, heads)} if heads else {})
-    speed = bool(plan.heads or plan.listed or plan.hidden)  # zeros change no speed
+    speed = bool(plan.heads or plan.listed or plan.ffn_units)  # zeros change no speed
     return write_measured(run, before, after, out, plan, report, files, watch, speed=speed)
 
 
@@ -82,22 +82,22 @@ def check(run: str, model: nn.Module, plan: Plan) -> None:
             f"{run} is a {kind}, which has no attention heads to prune; leave "
             "--heads and --head-list out"
         )
-    if plan.hidden and not networks_of(model):
+    if plan.ffn_units and not networks_of(model):
         raise ConfigError(
             f"{run} is a {kind}, which has no feed-forward networks to prune; leave --ffn-units out"
         )
     if plan.heads:
         heads_to_go(model, plan.heads)
-    for name, network in networks_of(model).items() if plan.hidden else ():
-        units_to_go(name, network.wide.out_features, plan.hidden)
+    for name, network in networks_of(model).items() if plan.ffn_units else ():
+        units_to_go(name, network.wide.out_features, plan.ffn_units)
     listed_heads(model, plan.listed)
 
 
 def importance_scores(loaded: Checkpoint, plan: Plan, watch: Watch) -> tuple[Scores, Scores]:
     """Returns the importance of each head and of each feed-forward unit, as far as the plan needs
     them."""
-    units = magnitudes(loaded.model) if plan.hidden and plan.method == "magnitude" else {}
-    if not plan.heads and (not plan.hidden or units):
+    units = magnitudes(loaded.model) if plan.ffn_units and plan.method == "magnitude" else {}
+    if not plan.heads and (not plan.ffn_units or units):
         return {}, units
     watch("measuring importance")
     with losses(loaded, plan.data, plan.samples, plan.limit, plan.testing) as runs:
@@ -222,14 +222,14 @@ def remove(model: Any, heads: dict[str, list[int]], units: dict[str, list[int]])
     """Removes heads and units in place. What was pruned before stays pruned."""
     if not heads and not units:
         return
-    before = model.extensions.pop("pruned", {"heads": {}, "hidden": {}})
+    before = model.extensions.pop("pruned", {"heads": {}, "ffn_units": {}})
     parts, networks = sites(model), networks_of(model)
     left = {n: [h for h in remaining(parts[n][0]) if h not in gone] for n, gone in heads.items()}
     for name, staying in units.items():
         to_front(networks[name], staying)
     options = {
         "heads": before["heads"] | left,
-        "hidden": before["hidden"] | {name: len(staying) for name, staying in units.items()},
+        "ffn_units": before["ffn_units"] | {name: len(staying) for name, staying in units.items()},
     }
     extend(model, "pruned", options)
 

@@ -30,7 +30,9 @@ SCORES = (Plain, Relative, RelativeSegments, Rotary)
 @dataclass(frozen=True)
 class PrunedOptions:
     heads: dict[str, list[int]] = field(default_factory=dict)  # attention -> the remaining heads
-    hidden: dict[str, int] = field(default_factory=dict)  # network -> the number of remaining units
+    ffn_units: dict[str, int] = field(
+        default_factory=dict
+    )  # network -> the number of remaining units
 
 
 class PrunedScore(nn.Module):
@@ -60,7 +62,7 @@ class Pruned(Extension):
 
     def check(self, model: Any) -> None:
         attentions, networks = sites(model), networks_of(model)
-        for kind, table in (("heads", self.options.heads), ("hidden", self.options.hidden)):
+        for kind, table in (("heads", self.options.heads), ("ffn_units", self.options.ffn_units)):
             if not isinstance(table, Mapping):
                 raise ConfigError(f"extensions.pruned.{kind} is {table!r}; it must be a table")
         for name, heads in self.options.heads.items():
@@ -68,7 +70,7 @@ class Pruned(Extension):
                 raise UnknownName("attention", name, attentions, f"(of {type(model).__name__})")
             for part in attentions[name]:
                 check_heads(name, heads, part)
-        for name, count in self.options.hidden.items():
+        for name, count in self.options.ffn_units.items():
             if name not in networks:
                 raise UnknownName("network", name, networks, f"(of {type(model).__name__})")
             size = networks[name].wide.out_features
@@ -84,7 +86,7 @@ class Pruned(Extension):
         biased = model.kind != "decoder"  # decoders get no bias per head
         for name, heads in self.options.heads.items():
             cut_heads(attentions[name], heads, shared, biased)
-        for name, count in self.options.hidden.items():
+        for name, count in self.options.ffn_units.items():
             cut_units(networks[name], count)
 
 

@@ -51,7 +51,7 @@ def teach(
     corpus = corpora["pairs" if of == "pairs" else "text"]
     length = 16 if of in ("span", "pairs") else 8
     return make(
-        Distill, corpus, length=length, of=of, options=options or {}, teacher=str(place), **more
+        Distill, corpus, seq_len=length, of=of, options=options or {}, teacher=str(place), **more
     )
 
 
@@ -118,10 +118,12 @@ def labeled(task: str, family: str, place: Path, **more: Any) -> tuple[Any, Any]
     kind, texts, labels = TASKS[task]
     corpus: Any = examples(task, texts, labels)
     options = {"impossible": more.pop("impossible", "no")} if task == "answer" else {}
-    heads = kind(corpus, kind.Options(family=family, **options), length=24, batch=8, seed=1).heads()
+    heads = kind(
+        corpus, kind.Options(family=family, **options), seq_len=24, batch_size=8, seed=1
+    ).heads()
     teacher = model_of(family, heads)
     save(teacher, place, TOKENIZER)
     chosen = Distill.Options(
         of=kind.name, options=options, teacher=str(place), family=family, **more
     )
-    return Distill(corpus, chosen, length=24, batch=8, seed=1), teacher
+    return Distill(corpus, chosen, seq_len=24, batch_size=8, seed=1), teacher

@@ -294,10 +294,12 @@ def test_the_teacher_is_no_part_of_the_student(corpora: dict[str, Any], tmp_path
 def test_what_validates_is_the_objective_inside(corpora: dict[str, Any]) -> None:
     """So no teacher is needed to test a student."""
     options = Distill.Options(of="masked", teacher="gone")
-    objective = Distill.build(corpora["text"], options, learning=False, length=8, batch=4, seed=0)
+    objective = Distill.build(
+        corpora["text"], options, learning=False, seq_len=8, batch_size=4, seed=0
+    )
     assert type(objective) is Masked and not objective.learning
     with refuses(FormatError, "gone"):
-        Distill.build(corpora["text"], options, learning=True, length=8, batch=4, seed=0)
+        Distill.build(corpora["text"], options, learning=True, seq_len=8, batch_size=4, seed=0)
 
 
 def test_samples_come_as_those_of_the_objective_inside(

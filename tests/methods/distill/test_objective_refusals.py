@@ -135,7 +135,7 @@ def test_options_that_make_no_sense(
 def test_tasks_that_do_not_fit(tmp_path: Path) -> None:
     objective, _ = labeled("classify", "bert", tmp_path / "teacher")
     corpus: Any = examples("classify", TASKS["classify"][1], ["no", "yes"])
-    sizes: Any = {"length": 24, "batch": 8, "seed": 1}
+    sizes: Any = {"seq_len": 24, "batch_size": 8, "seed": 1}
 
     def build(where: str, data: Any = corpus, of: str = "classify", **more: Any) -> None:
         teacher = str(tmp_path / where)

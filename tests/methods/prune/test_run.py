@@ -221,7 +221,7 @@ def test_an_lstm_has_weights_too() -> None:
 
 def test_a_reviewer_without_half_of_its_parts(world: World, tmp_path: Path) -> None:
     run, data, out = world.run("reviewer"), world.data("classify"), tmp_path / "small"
-    report = prune(run, out, Plan(heads=0.25, hidden=0.5, data=[data], repeats=1))
+    report = prune(run, out, Plan(heads=0.25, ffn_units=0.5, data=[data], repeats=1))
     assert report == json.loads((out / "prune.json").read_text())
     assert report["heads"]["before"] == 4 and report["heads"]["after"] == 3
     assert report["bytes"]["after"] < report["bytes"]["before"]
@@ -233,7 +233,7 @@ def test_a_reviewer_without_half_of_its_parts(world: World, tmp_path: Path) -> N
     assert (out / "heads.svg").read_text().startswith("<svg")
     assert (out / "task.json").is_file() and not list(tmp_path.glob(".out-*"))
     assert regard.load(out).classify("the film was great").value in ("good", "bad")
-    again = prune(str(out), tmp_path / "smaller", Plan(hidden=0.5, repeats=0))
+    again = prune(str(out), tmp_path / "smaller", Plan(ffn_units=0.5, repeats=0))
     assert again["by"] == "magnitude" and "score" not in again
     sizes = {n.wide.out_features for n in networks_of(regard.load(again["out"]).model).values()}
     assert sizes == {16}
@@ -280,7 +280,7 @@ def test_what_writes_its_answers(
 def test_what_is_left_learns_on(tmp_path: Path) -> None:
     where = small.data(tmp_path / "data")
     train(small.recipe("gpt", where, budget={"steps": 2}), tmp_path / "run", display="silent")
-    plan = Plan(listed=["blocks.0:1"], hidden=0.5)
+    plan = Plan(listed=["blocks.0:1"], ffn_units=0.5)
     prune(str(tmp_path / "run"), tmp_path / "less", plan)
     base = {"model": str(tmp_path / "less"), "data": str(where), "budget": {"steps": 2},
             "batch": {"size": 4, "seq_len": 32}, "engine": {"compile": "no"}}  # fmt: skip
@@ -333,16 +333,16 @@ def test_a_crf_is_counted_neither_before_nor_after(world: World, tmp_path: Path)
         ({}, ConfigError, ["--heads", "--ffn-units", "--weights"]),
         ({"heads": 1.0}, ConfigError, ["--heads is 1"]),
         ({"heads": -0.1}, ConfigError, ["--heads is -0.1"]),
-        ({"hidden": 2.0}, ConfigError, ["--ffn-units is 2"]),
+        ({"ffn_units": 2.0}, ConfigError, ["--ffn-units is 2"]),
         ({"weights": float("nan")}, ConfigError, ["--weights is nan"]),
         ({"heads": 0.5}, ConfigError, ["--data", "--head-list"]),
         ({"heads": 0.5, "listed": ["a:1"], "data": ["x"]}, ConfigError, ["heads", "both"]),
-        ({"hidden": 0.5, "by": "gradient"}, ConfigError, ["--data", "--by"]),
-        ({"hidden": 0.5, "samples": -1}, ConfigError, ["--importance-examples is -1"]),
+        ({"ffn_units": 0.5, "by": "gradient"}, ConfigError, ["--data", "--by"]),
+        ({"ffn_units": 0.5, "samples": -1}, ConfigError, ["--importance-examples is -1"]),
         ({"weights": 0.5, "by": "magnitude"}, ConfigError, ["--by", "--ffn-units"]),
-        ({"hidden": 0.5, "scope": "layer"}, ConfigError, ["--scope", "--weights"]),
-        ({"hidden": 0.5, "normal": False}, ConfigError, ["--no-normalize", "--heads"]),
-        ({"hidden": 0.5, "by": "luck"}, UnknownName, ["--by 'luck'"]),
+        ({"ffn_units": 0.5, "scope": "layer"}, ConfigError, ["--scope", "--weights"]),
+        ({"ffn_units": 0.5, "normal": False}, ConfigError, ["--no-normalize", "--heads"]),
+        ({"ffn_units": 0.5, "by": "luck"}, UnknownName, ["--by 'luck'"]),
         ({"weights": 0.5, "scope": "town"}, UnknownName, ["scope 'town'"]),
     ],
 )
@@ -364,9 +364,9 @@ def test_refusals(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     cases: list[tuple[str, Plan, type[RegardError], list[str]]] = [
         (lstm, Plan(listed=["layers.0:1"]), ConfigError, [lstm, "LSTM", "heads"]),
-        (lstm, Plan(hidden=0.5), ConfigError, [lstm, "LSTM", "units"]),
+        (lstm, Plan(ffn_units=0.5), ConfigError, [lstm, "LSTM", "units"]),
         (reviewer, Plan(heads=0.9, data=["x"]), ConfigError, ["4 of 4 heads"]),
-        (reviewer, Plan(hidden=0.001, data=["x"]), ConfigError, ["0.001 of the 64 units"]),
+        (reviewer, Plan(ffn_units=0.001, data=["x"]), ConfigError, ["0.001 of the 64 units"]),
         (reviewer, Plan(listed=["blocks.0:9"]), InputError, ["blocks.0.attention.layer", "9"]),
     ]
     for run, plan, error, names in cases:
@@ -379,4 +379,4 @@ def test_small_numbers_are_not_cut(tmp_path: Path) -> None:
     small_one = extend(regard.load(tuning.bert(tmp_path / "bert")).model, "int8")
     run = save(small_one, tmp_path / "int8", tuning.tokenizer())
     with refuses(ConfigError, run, "quantize"):
-        prune(str(run), tmp_path / "out", Plan(hidden=0.5))
+        prune(str(run), tmp_path / "out", Plan(ffn_units=0.5))

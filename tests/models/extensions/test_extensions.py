@@ -98,8 +98,8 @@ REFUSED = [  # extension, options, what the refusal names
     ("pruned", {"heads": {ATTENTION: []}}, ["every head", ATTENTION]),
     *(("pruned", {"heads": {ATTENTION: bad}}, [ATTENTION]) for bad in ([0, 4], [1, 0], [0, 0])),
     *(("pruned", {"heads": {ATTENTION: bad}}, [ATTENTION]) for bad in ("01", [0.5])),
-    ("pruned", {"hidden": {ATTENTION: 3}}, ["network", ATTENTION]),
-    *(("pruned", {"hidden": {NETWORK: bad}}, [NETWORK, "64 units"]) for bad in (0, 65, "3")),
+    ("pruned", {"ffn_units": {ATTENTION: 3}}, ["network", ATTENTION]),
+    *(("pruned", {"ffn_units": {NETWORK: bad}}, [NETWORK, "64 units"]) for bad in (0, 65, "3")),
 ]
 
 

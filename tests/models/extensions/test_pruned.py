@@ -183,7 +183,7 @@ def test_parts_come_together_and_become_small(names: list[str], tmp_path: Path) 
     words = tokenizer("bytes-bpe")
     model = create("gpt", layers=2, width=64, heads=4, vocab_size=len(words), context=32).eval()
     heads = {"blocks.0.attention.layer": [0, 2], "blocks.1.attention.layer": [3]}
-    options = {"pruned": {"heads": heads, "hidden": {"blocks.1.feed_forward.layer": 100}}}
+    options = {"pruned": {"heads": heads, "ffn_units": {"blocks.1.feed_forward.layer": 100}}}
     for name in names:
         extend(model, name, options.get(name), words)
     small = extend(deepcopy(model), "int8")

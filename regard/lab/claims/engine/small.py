@@ -34,7 +34,8 @@ def task(name: str, data: Path, split: str, length: int, batch: int, seed: int, 
     kind = objective(name)
     learning = split == "train"
     corpus = Corpus.open(data, split)
-    return kind(corpus, kind.Options(**o), length=length, batch=batch, seed=seed, learning=learning)
+    options = kind.Options(**o)
+    return kind(corpus, options, seq_len=length, batch_size=batch, seed=seed, learning=learning)
 
 
 def learn(model: Any, goal: Objective, steps: int, rate: float, seed: int) -> None:
@@ -44,8 +45,8 @@ def learn(model: Any, goal: Objective, steps: int, rate: float, seed: int) -> No
     at = schedule("linear", lr=rate, warmup=0.1, steps=steps)
     model.train()
     for step in range(steps):
-        first = step * goal.batch
-        samples = [goal.get(number) for number in range(first, first + goal.batch)]
+        first = step * goal.batch_size
+        samples = [goal.get(number) for number in range(first, first + goal.batch_size)]
         loss = goal.loss(model, goal.collate(samples))
         set_rate(adam, at(step + 1))
         adam.zero_grad()

@@ -70,7 +70,7 @@ def without_seams(plain: Any) -> Any:
             places = batch["targets"] % SHORT
             return batch | {"shares": batch["shares"] * ((places > 0) & (places < SHORT - 1))}
 
-    sizes = {"length": plain.length, "batch": plain.batch, "seed": plain.seed}
+    sizes = {"seq_len": plain.seq_len, "batch_size": plain.batch_size, "seed": plain.seed}
     return WithoutSeams(plain.corpus, plain.options, learning=plain.learning, **sizes)
 
 

@@ -24,10 +24,12 @@ def both(run: Path, cell: ClaimCell) -> dict[str, float]:
     shares = {}
     for task in TASKS:
         options = SentencesOptions(task=task, short=0.0)
-        questions = Sentences(corpus, options, length=LENGTH, batch=32, seed=1, learning=False)
+        questions = Sentences(
+            corpus, options, seq_len=LENGTH, batch_size=32, seed=1, learning=False
+        )
         right: dict[int, list[bool]] = {0: [], 1: []}
-        for first in range(0, len(questions), questions.batch):
-            numbers = range(first, min(first + questions.batch, len(questions)))
+        for first in range(0, len(questions), questions.batch_size):
+            numbers = range(first, min(first + questions.batch_size, len(questions)))
             batch = questions.collate([questions.get(number) for number in numbers])
             with torch.inference_mode():
                 answers = model.read(

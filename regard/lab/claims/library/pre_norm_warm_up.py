@@ -39,8 +39,8 @@ RUNS = TrainedExperiment(
 def layers(arm: str, seed: int, room: Workspace) -> Found:
     """Returns the final perplexity, and for each decoder layer the gradient before the
     first step."""
+    from regard.core.errors import Diverged
     from regard.lab.claims.engine.small import task
-    from regard.training.loop import Diverged
 
     learning = task("pairs", numerals(room.place), "train", LENGTH, SAMPLES, seed, smoothing=0.0)
     norms = gradients(learning, arm.split(",")[0], seed)
