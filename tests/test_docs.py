@@ -380,7 +380,7 @@ def test_a_written_pattern_memory_and_score() -> None:
 def test_a_written_objective(tmp_path: Path) -> None:
     names = ("dataclasses", "regard.objectives.causal")
     halves = made("class Halves(Objective):", *names)["Halves"]
-    objective = make(halves, text_corpus(tmp_path, random_documents(3)), length=8, learning=False)
+    objective = make(halves, text_corpus(tmp_path, random_documents(3)), seq_len=8, learning=False)
     model = tiny("gpt").eval()
     batch = objective.collate([objective.sample(0, 0)])
     loss = objective.loss(model, batch)

@@ -201,15 +201,15 @@ def foresee(
     else:
         note("the data has no validation text: nothing is measured on the way")
     batch = config.batch
+    batches = Batches(objective, batch.size, batch.grad_accum, group.rank, group.world)
+    facts = about(config, ghost, objective, batches)
+    refuse_too_large(facts)
     if not config.examples.task and len(objective) < batch.size:
         raise InputError(
             f"{config.data} has {len(objective):,} samples of {batch.seq_len} tokens to learn "
             f"from, fewer than one batch of {batch.size}; prepare more text, or choose "
             f"--batch-size {max(1, len(objective) // 2)} or a smaller --seq-len"
         )
-    batches = Batches(objective, batch.size, batch.grad_accum, group.rank, group.world)
-    facts = about(config, ghost, objective, batches)
-    refuse_too_large(facts)
     paper = paper_of(config, FAMILIES[family(config)], is_directory(config.model))
     return PlannedRun(built, ghost, batches, facts, paper)
 

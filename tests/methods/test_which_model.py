@@ -81,8 +81,8 @@ def test_text_is_kept_by_its_loss_unless_the_recipe_says_so(
         assert (facts["best"]["step"], facts["best"]["by"]) == (lowest, "loss")
         assert "lowest loss on" in shown
     else:
-        kept = best_step(tmp_path / "run", "masked_accuracy", "masked_perplexity")
-        assert (facts["best"]["step"], facts["best"]["by"]) == (kept, "masked_accuracy")
+        chosen_step = best_step(tmp_path / "run", "masked_accuracy", "masked_perplexity")
+        assert (facts["best"]["step"], facts["best"]["by"]) == (chosen_step, "masked_accuracy")
         assert "best masked accuracy" in shown
 
 

@@ -68,7 +68,7 @@ def test_heads_that_were_pruned_are_not_compared(
     states.check(states.adapt_model(both["student"]))
     assert values(states.loss(both["student"], first_batch(states)))["hidden"] > 0
     narrow = tiny("bert")
-    extend(narrow, "pruned", {"hidden": {"blocks.0.feed_forward.layer": 16}})
+    extend(narrow, "pruned", {"ffn_units": {"blocks.0.feed_forward.layer": 16}})
     whole = teach(corpora, tiny("bert"), tmp_path / "whole", "masked", attention=1.0)
     whole.check(whole.adapt_model(narrow))
 
