@@ -24,6 +24,7 @@ import torch
 from regard.core.errors import ConfigError, RegardError, StorageError
 from regard.core.files import write_json
 from regard.core.lock import RunLock
+from regard.core.plural import counted
 from regard.core.stop import StopSignal
 from regard.formats import directory
 from regard.objectives.base import Objective, hooks_of
@@ -35,7 +36,7 @@ from regard.training.hardware import memory, quick_malloc
 from regard.training.loop import Diverged, Loop, StepMetrics
 from regard.training.parallel import ProcessGroup, is_joined, join, leave
 from regard.training.plan import TrainingPlan, prepare
-from regard.training.progress import Metrics, ProgressDisplay, figures, watch
+from regard.training.progress import Metrics, ProgressDisplay, figures, peak_share, watch
 from regard.training.recipe import FrozenConfig, Recipe, replaced
 from regard.training.train_module import Interrupted, TrainModule, validate
 
@@ -93,12 +94,14 @@ class TrainingRun:
         self.saved_at = time.monotonic()
         self.saved_step = -1
         self.outcome = "done"
+        self.first_step = 0  # that this process learns is the one after it
         self.final: dict[str, float] = {}  # of the exported model, on the whole split
 
     def go(self, resume: bool) -> dict[str, Any]:
         steps = self.recipe.budget.steps
         if resume:
             self.restore()
+        self.first_step = self.loop.progress.step
         if self.group.first:
             self.out.mkdir(parents=True, exist_ok=True)
             recipes.write(self.recipe, self.out / RECIPE)
@@ -160,7 +163,8 @@ class TrainingRun:
         left = progress.seconds / progress.step * (steps - progress.step)
         if self.recipe.budget.clock:
             left = (self.recipe.budget.minutes or 0.0) * 60 - progress.seconds
-        share = self.plan.step_flops * progress.step / max(progress.seconds, 1e-9) / self.plan.peak
+        done = self.plan.step_flops * progress.step
+        share = peak_share(done, progress.seconds, self.plan.peak)
         if progress.step % max(1, steps // 2000) == 0 or progress.step == steps:
             self.metrics.write(record)
         self.watch.step(
@@ -329,7 +333,12 @@ class TrainingRun:
                 f"Go on with: regard {self.resume_command}"
             )
         shown = f"; on the whole validation text {figures(self.final)}" if self.final else ""
-        return f"{self.outcome}: {step:,} steps{shown}; {self.which_model()} is in {self.out}"
+        after = f"{self.outcome}: {counted(step, 'step')}{shown}"
+        where = f"{self.which_model()} is in {self.out}"
+        if step > self.first_step:
+            return f"{after}; {where}"
+        more = f"regard {self.resume_command} --steps N, with more than {step:,}, prolongs it"
+        return f"{after}; {where}; it was finished before, so nothing was learned: {more}"
 
     def which_model(self) -> str:
         """Says which of the run's models was kept, and on how many samples it was judged."""
@@ -340,8 +349,8 @@ class TrainingRun:
             return "the model"
         samples = min(self.recipe.validation.samples, len(self.valid))
         return (
-            f"the model of step {progress.best_step:,}, which had the lowest loss on {samples:,} "
-            "validation samples,"
+            f"the model of step {progress.best_step:,}, which had the lowest loss on "
+            f"{counted(samples, 'validation sample')},"
         )
 
 
