@@ -349,7 +349,6 @@ def predict(
       regard predict entailer "A man sleeps." --pair "A man is awake."
       regard predict tagger "Angela Merkel visited Paris."
       regard predict reader "Who sat?" "The cat sat on the mat."
-      regard predict chooser "It was wet." "It rained." "The sun shone." --question cause
       regard predict translator --num-beams 4 --file book.en > book.zh
       regard predict judge "How are you?" "Fine, thanks!"
       regard predict t5-small "Hi." --task translate --prefix "translate English to German: "
@@ -379,14 +378,15 @@ def predict(
     as_json, rows = "--json" in typed, []
     for example, answer in zip(examples, predictor.stream(examples), strict=True):
         row = described(find(name), example, answer, predictor.labels)
-        rows += [row] if as_json else []
+        rows += [row] * as_json
         line = find(name).line(example, answer, predictor.labels)
         if not as_json:
             print(json.dumps(row, ensure_ascii=False) if options.jsonl else line, flush=True)
     remarks += predictor.notes
     if as_json:
         return {"model": model, "task": name, "answers": rows, "notes": remarks}
-    return notes(remarks)
+    notes(remarks)
+    return None
 
 
 # -- embed

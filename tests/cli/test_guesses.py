@@ -128,15 +128,17 @@ ANSWERS = [
 @pytest.mark.parametrize("case", ANSWERS, ids=lambda case: case[0])
 def test_a_guess_is_answered(case: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     words, *parts = case
-    said = refused(capsys, *words.split())
-    assert [part for part in parts if part not in said] == [], said
+    answer = refused(capsys, *words.split())
+    assert [part for part in parts if part not in answer] == [], answer
 
 
 def test_all_wrong_options_and_keys_are_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused(capsys, "train", "gpt", "data", "--learning_rate", "1", "--n_layer", "2", "--xy")
-    assert [part for part in ("--lr", "shape.layers=N", "--xy") if part not in said] == []
-    said = refused(capsys, "train", "gpt", "data", "--out", "x", "beta1=1", "block_size=2")
-    assert [part for part in ("optimizer.betas", "batch.seq_len") if part not in said] == []
+    answer = refused(
+        capsys, "train", "gpt", "data", "--learning_rate", "1", "--n_layer", "2", "--xy"
+    )
+    assert [part for part in ("--lr", "shape.layers=N", "--xy") if part not in answer] == []
+    answer = refused(capsys, "train", "gpt", "data", "--out", "x", "beta1=1", "block_size=2")
+    assert [part for part in ("optimizer.betas", "batch.seq_len") if part not in answer] == []
     with refuses(UnknownName, "'lr'", "'steps'"):
         regard.train("gpt", "data", learning_rate=1, max_iters=2)
 
@@ -166,8 +168,8 @@ def test_tasks_of_pipelines(word: str, capsys: pytest.CaptureFixture[str]) -> No
     task = TASK_WORDS[word]
     assert f"did you mean {task!r}" in refused(capsys, "check", __file__, "--task", word)
     if task != "summarize":
-        said = refused(capsys, "augment", __file__, "--out", "x", "--task", word)
-        assert f"did you mean {task!r}" in said
+        answer = refused(capsys, "augment", __file__, "--out", "x", "--task", word)
+        assert f"did you mean {task!r}" in answer
     assert ours(word, TASKS) == task
     commands = program.list_commands(click.Context(program))
     assert (ours("fill-mask", commands), ours("text-generation", commands)) == ("fill", "generate")
@@ -224,8 +226,8 @@ def test_what_is_in_the_wrong_place(
     case: tuple[str, ...], place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words, *parts = case
-    said = refused(capsys, *words.split())
-    assert [part for part in parts if part not in said] == [], said
+    answer = refused(capsys, *words.split())
+    assert [part for part in parts if part not in answer] == [], answer
     assert not Path("x").exists() and not Path("x.jsonl").exists()
 
 
@@ -241,8 +243,8 @@ def test_a_name_of_the_hub_is_taken_with_and_without_its_mark(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("hub:gpt2-none", "gpt2-none"):
-        said = refused(capsys, "info", name)
-        assert "--download" in said and "hub:" not in said
+        answer = refused(capsys, "info", name)
+        assert "--download" in answer and "hub:" not in answer
 
 
 def test_a_run_may_be_called_like_its_model(place: Path) -> None:
