@@ -338,9 +338,8 @@ def predict(
     """Predict with a fine-tuned model: classes, tags of words, answers to questions, the best of
     several choices, how similar texts are, translations, summaries, replies, how good a reply is.
 
-    The model knows its task, and each example gets one line. The texts of an example (two texts;
-    question and passage; premise and choices) stand in a line with tabs between them, or are given
-    as arguments.
+    The model knows its task, and each example gets one line. The texts of an example (question and
+    passage; premise and choices) stand in a line with tabs between, or are given as arguments.
 
     \b
     Examples:

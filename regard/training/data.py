@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.core.errors import ConfigError, InputError, UnknownName
-from regard.core.foreign import key_for
-from regard.core.foreign_options import OBJECTIVES_WITH
 from regard.core.tables import Table, fields_of, from_table
 from regard.data.corpus import Corpus, read_marker
 from regard.models.family import Family
@@ -112,6 +110,11 @@ def learned(objective: Table) -> str:
 def options_of(kind: type[Objective], table: Table) -> Any:
     """Returns an objective's options, with names and types checked. For a key of another objective
     the error says which objectives have it."""
+    if table.keys() <= fields_of(kind.Options).keys():
+        return from_table(kind.Options, table, path="objective.", what="recipe key")
+    from regard.core.foreign import key_for  # tables that only a wrong name needs
+    from regard.core.foreign_options import OBJECTIVES_WITH
+
     for key in table:
         theirs = key_for(key)[0] if key not in OBJECTIVES_WITH else f"objective.{key}"
         name = theirs.partition("=")[0].removeprefix("objective.")

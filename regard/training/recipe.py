@@ -17,8 +17,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.core.files import write_text
-from regard.core.foreign import RENAMED, instead, key_for, ours, plain
-from regard.core.foreign_options import ARGUMENTS
 from regard.core.options import RECIPE, SEED, SIZE, Key, has_option, option_of
 from regard.core.tables import Table, fields_of, from_table, without_none
 from regard.training.recipe_parts import (
@@ -254,13 +252,20 @@ def unknown_keys(table: Table) -> list[str]:
             keys += [f"{name}.{key}" for key in value if key not in inner]
         elif kind is None:
             keys.append(name)
-        elif kind == Table and isinstance(value, dict):
-            keys += [f"{name}.{key}" for key in value if f"{name}.{key}" in RENAMED]
+    if keys:  # what is called otherwise in a shape is told beside them
+        from regard.core.foreign import RENAMED
+
+        shape = table.get("shape")
+        names = shape if isinstance(shape, dict) else {}
+        keys += [f"shape.{key}" for key in names if f"shape.{key}" in RENAMED]
     return keys
 
 
 def unknown_key(key: str) -> UnknownName:
-    """What a key of others, or of before, is called here."""
+    """Returns the error that says what a key of others, or of before, is called here."""
+    from regard.core.foreign import RENAMED, instead, key_for, ours, plain
+    from regard.core.foreign_options import ARGUMENTS
+
     if key in RENAMED:
         return UnknownName("recipe key", key, (), hint=f"it is called {RENAMED[key]!r} now")
     word, options = key.rpartition(".")[2], option_keys()

@@ -363,7 +363,20 @@ def test_keys_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "regard recipes --keys" in " ".join(train.get_help(click.Context(train)).split())
 
 
-# -- counts and shares
+# -- problems, counts and shares
+
+
+def test_a_question_is_named_where_all_stand_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = [{"text": "cat", "answer_start": 4}]
+    rows = [{"id": "first", "question": "Who?", "answers": answers},
+            {"id": "second", "question": " ", "answers": answers}]  # fmt: skip
+    paragraph = {"context": "The cat sat.", "qas": rows}
+    file = tmp_path / "squad.json"
+    file.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    assert main(["check", str(file), "--task", "answer"]) == 2
+    assert "squad.json:1: second: " in capsys.readouterr().out
 
 
 def test_counts_have_their_plural() -> None:
