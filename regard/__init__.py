@@ -13,6 +13,7 @@ Importing the package imports nothing heavy: torch is imported with the first na
 from __future__ import annotations
 
 from importlib import import_module
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from regard.core import VERSION as __version__
@@ -49,7 +50,8 @@ VERBS = {  # the commands that are Python functions, too, and the module of each
     **dict.fromkeys(("evaluate", "probe", "compare"), "measure"),
     **dict.fromkeys(("quantize", "prune"), "shrink"),
     **dict.fromkeys(("info", "convert", "recipes"), "catalog"),
-    "look": "picture",
+    **dict.fromkeys(("look", "draw"), "picture"),
+    "claims": "measure",
 }
 PACKAGES = {
     "attention", "core", "data", "decoding", "evaluation", "formats", "lab", "methods", "metrics",
@@ -61,8 +63,12 @@ def __getattr__(name: str) -> Any:
     if name in HOMES:
         value = getattr(import_module(HOMES[name]), name)
     elif name in VERBS:
-        module = import_module(f"regard.cli.{VERBS[name]}")
-        value = module.COMMANDS[name].as_function()
+        command = import_module(f"regard.cli.{VERBS[name]}").COMMANDS[name]
+        if isinstance(command, tuple):  # regard.draw.masks(…), regard.claims.run(…)
+            inner = {each: one.as_function() for each, one in command[2].items()}
+            value = SimpleNamespace(**inner)
+        else:
+            value = command.as_function()
     elif name in PACKAGES:
         value = import_module(f"regard.{name}")
     else:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.data.examples import Example
+    from regard.decoding.dialogue import Conversation
     from regard.decoding.filling import FilledText
     from regard.decoding.generation import Generation
     from regard.decoding.prompts import Prompt
@@ -235,8 +236,24 @@ class LoadedModel(Checkpoint):
 
         return stream(self, prompt, **options)
 
+    def chat(
+        self,
+        system: str | None = None,
+        *,
+        max_turns: int | None = None,
+        plain: bool = False,
+        **options: Any,
+    ) -> Conversation:
+        """A conversation, as `regard chat` has it: `.say(text)` gives the answer piece by piece and
+        remembers both, `.reset()` forgets. `options` are those of generate.
+        """
+        from regard.decoding.dialogue import Conversation
+
+        return Conversation.begin(self, options, system, plain, max_turns)
+
     def fill(self, texts: str | Sequence[str], **options: Any) -> FilledText | list[FilledText]:
-        """Fills the blanks ([MASK] or ___) of texts; options are top, order, tokens and batch."""
+        """Fills the blanks ([MASK] or ___) of texts; options are `top_k`, `order`,
+        `max_new_tokens` and `batch_size`."""
         from regard.decoding.filling import fill
 
         blanked, one = as_list(texts)

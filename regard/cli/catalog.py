@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from regard.cli.options import Command
 from regard.cli.output import columns, fitted
-from regard.core.errors import UnknownName
+from regard.core.errors import InputError, UnknownName
 from regard.core.options import DOWNLOAD, Argument, Option
 from regard.core.tables import Table
 
@@ -146,18 +146,36 @@ def convert(path: Annotated[Path, Argument("PATH", "A model directory.")]) -> Ta
     return {"written": str(legacy.convert(path))}
 
 
-def recipes(name: Annotated[str | None, Argument("[NAME]", "Show this recipe.")] = None) -> Table:
-    """List the built-in recipes, each with its paper, or show one.
+def recipes(
+    name: Annotated[
+        str | None,
+        Argument("[NAME]", "Show this recipe; with --keys only keys whose line holds this word."),
+    ] = None,
+    *,
+    keys: Annotated[bool, Option("List the keys that KEY=VALUE and a recipe file set.")] = False,
+) -> Table:
+    """List the built-in recipes, each with its paper, or show one; with --keys list the keys.
 
     A recipe is a starting point: options on the command line override its values.
 
     \b
     Examples:
       regard recipes
+      regard recipes --keys
+      regard recipes --keys dropout
       regard recipes bert-ner > mine.toml
       regard finetune my-bert --config bert-ner --data train.conll --out tagger
       regard finetune my-bert --config mine.toml --data train.conll --out tagger --batch-size 8
     """
+    if keys:
+        from regard.training.keys import matching
+
+        rows = matching(name or "")
+        if not rows:
+            raise InputError(
+                f"no key of a recipe holds {name!r}; 'regard recipes --keys' lists all"
+            )
+        return {"keys": rows}
     from regard.training.recipe import find
 
     if name is not None:
@@ -168,7 +186,12 @@ def recipes(name: Annotated[str | None, Argument("[NAME]", "Show this recipe.")]
 
 
 def recipe_lines(result: Table) -> Iterator[str]:
-    if "recipe" in result:
+    if "keys" in result:
+        for row in result["keys"]:
+            default = f"[{row['default']}]" if row["default"] else ""
+            option = f"({row['option']})" if row["option"] else ""
+            yield " ".join(filter(None, (f"{row['key']:<28}", row["about"], default, option)))
+    elif "recipe" in result:
         yield result["recipe"].removesuffix("\n")
     else:
         rows = [(row["name"], row["about"]) for row in result["recipes"]]

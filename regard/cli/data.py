@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from regard.cli.guess import check_there
 from regard.cli.options import AskedFor, Command
-from regard.cli.output import counted
 from regard.core.errors import ConfigError, InputError
 from regard.core.options import FIELD, SKIP, Argument, Option, PartialOptions
+from regard.core.plural import counted
 from regard.core.tables import Table
 from regard.data.augment.examples import AugmentSettings
 from regard.data.prepare import PreparePlan
@@ -135,6 +136,8 @@ def check(
     """
     if show_errors is not None and show_errors < 0:
         raise InputError(f"--show-errors is {show_errors}; give 0 for all, or a larger number")
+    check_there("DATA", *data)
+    check_there("--train-data", *train_data)
     from regard.tasks.check import check as run
 
     measure = None if model is None else measure_of(model)
@@ -283,13 +286,13 @@ def augment(
     \b
     Examples:
       regard augment few.jsonl --task classify --out more.jsonl
-      regard augment few.jsonl --task classify --methods swap,delete --copies 4 --out more.jsonl
       regard augment train.conll --task tag --methods swap,delete --copies 2 --out more.conll
       regard augment pairs.csv --task entail --methods synonyms --thesaurus own.tsv --out more.csv
       regard augment few.jsonl --task classify --mask-model ./my-bert --copies 3 --out more.jsonl
       regard augment few.jsonl --task classify --back ./en-zh --forth ./zh-en --out more.jsonl
       regard augment en-zh.tsv --task translate --back ./zh-en --copies 1 --out more.tsv
     """
+    check_there("DATA", data)
     from regard.methods.augment.files import check_out
     from regard.methods.augment.run import augment_file
 
@@ -332,13 +335,13 @@ def augmented_lines(report: Table) -> Iterator[str]:
         yield from (f"  {method:<9} {text}" for method, text in row["variants"].items())
     yield ""
     share = f", {report['share']:g} of the words changed" if report["share"] is not None else ""
-    yield f"{report['examples']:,} examples{share}"
+    yield f"{counted(report['examples'], 'example')}{share}"
     for method, count in report["variants"].items():
         same = report["unchanged"].get(method)
-        yield f"{method:<9} {count:>9,} variants" + (
+        yield f"{method:<9} {count:>9,} variant{'' if count == 1 else 's'}" + (
             f", {same:,} of them unchanged" if same else ""
         )
-    yield f"{report['out']} has {report['written']:,} examples"
+    yield f"{report['out']} has {counted(report['written'], 'example')}"
 
 
 COMMANDS = {

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from regard.cli.guess import check_order, check_there
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import say
-from regard.core.errors import ConfigError, InputError
+from regard.core.errors import ConfigError
 from regard.core.options import DATA, OUT, Argument, Option, PartialOptions
 from regard.core.tables import Table
+from regard.data.corpus import read_marker
 from regard.data.knowledge.options import KnowledgeOptions
 from regard.methods.options import AlignOptions, DistillOptions, FinetuneOptions
 from regard.training import recipe as recipes
@@ -27,7 +29,8 @@ OF_A_RUN = (
 LEARNING = ("seed", "batch", "budget", "optimizer", "schedule", "validation", "engine")
 MODEL = Argument("MODEL", "A run or a model directory; with --resume the run to continue.")
 Settings = Annotated[
-    Sequence[str], Argument("[KEY=VALUE]…", "Set any key of the recipe (regard recipes).")
+    Sequence[str],
+    Argument("[KEY=VALUE]…", "Set any key of the recipe; 'regard recipes --keys' lists them."),
 ]
 Data = Annotated[str | None, DATA]
 
@@ -89,8 +92,8 @@ def check_data(data: str) -> None:
     if not data:
         raise ConfigError("--data is missing; give a file of labeled examples")
     for name in data.split(","):
-        if ":" not in name and not Path(name).exists() and not Path(data).exists():
-            raise InputError(f"--data is {data}, and there is no file {name}")
+        if not Path(data).exists():
+            check_there("--data", name)
 
 
 def train(
@@ -113,8 +116,9 @@ def train(
 ) -> Table:  # fmt: skip
     """Train a model on prepared text, with its paper's own objective.
 
-    A recipe decides everything about a run: a TOML file (--config), or KEY=VALUE after the data.
-    Ctrl-C saves a checkpoint and stops; --resume continues, bit for bit.
+    A recipe decides everything about a run: a TOML file (--config), or KEY=VALUE after the data
+    ('regard recipes --keys' lists the keys). Ctrl-C saves a checkpoint and stops; --resume
+    continues, bit for bit.
 
     \b
     Examples:
@@ -122,11 +126,13 @@ def train(
       regard train gpt docs --out my-gpt --size small --minutes 10
       regard train bert docs --out my-bert --size tiny --seq-len 128 --lr 5e-4
       regard train my-gpt other-text --out my-gpt-2 --epochs 3 checkpoint.keep=5
+      regard train gpt docs --out deep --minutes 10 shape.layers=8 extensions.gates=true
       regard train --resume my-gpt
       torchrun --nproc-per-node 2 -m regard train gpt docs --out my-gpt engine.parallel=fsdp
     """
     if data and "=" in data and not Path(data).exists():
         settings, data = [data, *settings], ""
+    check_order("train", model, data)
     run.check_resume(typed, recipes.overrides(settings) | without_open({"data": data}), model)
     if run.resume:
         recipe, place = run.recipe(settings, changes, {}), Path(model)
@@ -136,6 +142,7 @@ def train(
         if not recipe.data:
             raise ConfigError("DATA is missing; give a directory of 'regard prepare' after MODEL")
         place = run.place()
+        read_marker(Path(recipe.data))  # what is not there is noticed before torch is imported
     if run.dry_run:
         return plan_of(recipe)
     from regard.methods.runs import run as learn
@@ -179,6 +186,7 @@ def finetune(
     from regard.data.knowledge.options import asked as asked_of
     from regard.data.knowledge.options import merged
 
+    check_order("finetune", model, option="--data")
     words = recipes.overrides(settings)
     run.check_resume(typed, words, model)
     graph = asked_of(knowledge.get("graph", ""), knowledge.get("branches"), knowledge.get("mode"),
@@ -235,6 +243,7 @@ def distill(
       regard distill translator --student layers=2 --data pairs --sequence-level --out quick
       regard distill --resume small-bert
     """
+    check_order("distill", teacher, option="--data")
     words = recipes.overrides(settings)
     run.check_resume(typed, words, teacher)
     recipe, place = run.recipe(words, changes, {"data": data}), Path(teacher)
@@ -296,6 +305,7 @@ def align(
       regard align talker --data prompts.txt --method grpo --reward contains:thanks --out thankful
       regard align --resume better
     """
+    check_order("align", model, option="--data")
     words = recipes.overrides(settings)
     run.check_resume(typed, words, model)
     options = changes | without_open({"objective": method.objective()})
@@ -347,7 +357,8 @@ def plan_of(recipe: Recipe) -> Table:
             recipe, ProcessGroup(), device, say, data=data_for(recipe), patience=PATIENCE
         )
     plan.batches.close()
-    return {"recipe": plan.recipe.table(), **plan.facts}
+    table = {name: part for name, part in plan.recipe.table().items() if part != {}}
+    return {"recipe": table, **plan.facts}
 
 
 def plan_of_task(recipe: Recipe, stages: FinetuneOptions, out: Path) -> Table:

@@ -14,7 +14,7 @@ import click
 
 from regard.core import VERSION
 from regard.core.errors import RegardError, UnknownName
-from regard.core.foreign import KEYS, NOW, ours, plain
+from regard.core.foreign import NOW
 
 # The module of each group, and the help of its commands.
 GROUPS: dict[str, tuple[str, dict[str, str]]] = {
@@ -168,11 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = program.main(words, "regard", "_REGARD_COMPLETE", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except click.NoSuchOption as error:
+    except click.NoSuchOption as error:  # of a group; a command answers by itself
         names = [name for p in error.ctx.command.params for name in p.opts] if error.ctx else []
-        meant = "" if ours(error.option_name, names) else KEYS.get(plain(error.option_name), "")
-        unknown = UnknownName("option", error.option_name, names, meant=meant)
-        return complain(with_help(str(unknown), error))
+        return complain(with_help(str(UnknownName("option", error.option_name, names)), error))
     except click.UsageError as error:
         return complain(with_help(error.format_message().rstrip("."), error))
     except RegardError as error:

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from regard.cli import claims
+from regard.cli.guess import check_order, check_there
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import say, unescaped
+from regard.cli.use import LEARNED, WRITING, opened
 from regard.core.errors import ConfigError, InputError, StorageError
 from regard.core.options import LR, Argument, Option, PartialOptions
 from regard.core.tables import Table
@@ -23,7 +25,6 @@ from regard.lab.compare.comparison import ComparisonPlan as Comparing
 from regard.methods.probe.plan import ProbePlan as Probing
 
 CLASSES = 20  # the number of classes in the table
-WRITING = ("max_new_tokens", "num_beams", "length_penalty", "batch_size")  # for generated answers
 SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
 Quiet = Annotated[bool, Option("Print nothing on standard error.")]
 # The options of prompts. --shots alone is enough to evaluate by prompts.
@@ -77,7 +78,7 @@ def evaluate(
     options: MeasuringOptions,
     test: Annotated[Table, PartialOptions(EvaluateOptions)],
     reading: Annotated[Table, PartialOptions(Reading, "form", "fields", "header", "download")],
-    decoding: Annotated[Table, PartialOptions(Decoding, *WRITING)],
+    decoding: Annotated[Table, PartialOptions(Decoding, *WRITING, max_new_tokens=LEARNED)],
     prompts: Annotated[Table, PartialOptions(PromptOptions)],
     ngram: Annotated[Table, PartialOptions(NgramOptions)],
     typed: AskedFor,
@@ -106,6 +107,8 @@ def evaluate(
     check_mode(typed, by_prompts, options.baseline)
     if options.baseline:
         return measured_ngram([model, *data], ngram)
+    check_order("evaluate", model, data[0] if data else "")
+    check_there("DATA", *data)
     if not data:
         raise InputError("DATA is missing; give the test data after MODEL")
     if by_prompts:
@@ -155,7 +158,6 @@ def measured_by_prompts(
     task, out = test.get("task"), test.get("out")
     if not task:
         raise ConfigError("--task is missing; give a task, such as --task classify")
-    from regard.cli.use import opened
     from regard.core.progress import Progress
     from regard.data.problems import Problems
     from regard.evaluation.preflight import check_place
@@ -285,7 +287,7 @@ def probe(
                               "its own options; give OUT alone")  # fmt: skip
     elif out is None:
         raise ConfigError("--out is missing; give the directory for the results")
-    chosen = None if resume else Probing(run, **plan)
+    chosen = None if resume else check_probing(Probing(run, **plan))
     from regard.methods.probe.experiment import probe as begin
     from regard.methods.probe.experiment import resume as go_on
     from regard.training.hardware import quick_malloc
@@ -299,6 +301,16 @@ def probe(
     if result["outcome"] == "interrupted":
         say(f"stopped; continue with: regard probe --resume {result['out']}")
     return result
+
+
+def check_probing(plan: Probing) -> Probing:
+    """Refuses files that are missing, and data in the place of a model."""
+    check_order("probe", plan.run, option="--data")
+    named = {"--data": plan.data, "--valid": plan.valid, "--test": plan.test}
+    named |= {"--task": plan.task} if "." in plan.task else {}
+    for option, name in named.items():
+        check_there(option, *filter(None, [name]))
+    return plan
 
 
 def probed_lines(result: Table) -> Iterator[str]:
@@ -373,6 +385,7 @@ def compare(
         settings.append(f"optimizer.lr={options.lr}")
     if not texts:
         raise ConfigError("SOURCE is missing; give a text, or --resume and a comparison")
+    check_there("SOURCE", *texts)
     from regard.lab.compare.comparison import again, begin
     from regard.lab.compare.lineup import ModelBudget, lineup
     from regard.lab.compare.planning import planned

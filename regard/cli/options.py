@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from functools import cache
@@ -26,6 +27,7 @@ from regard.core.options import Argument, Option, PartialOptions
 
 YES_NO = ("yes", "no")
 ASKED = "asked for"
+OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 UNGROUPED = ("plan", "options", "run", "changes")  # parameters whose options need no heading
 AskedFor = NewType("AskedFor", list[str])  # a parameter: the names of the options that are set
 
@@ -207,6 +209,7 @@ def as_parameter(name: str, hint: Any, default: Any) -> Parameter:
                 leaf,
                 group=group_of(name, leaf),
                 default=None if leaf.default is MISSING else leaf.default,  # it may be left out
+                about=with_default(leaf.about, chosen.defaults.get(leaf.name, "")),
             )
             for leaf in leaves_of(about.kind)
             if chosen.takes(".".join(leaf.path))
@@ -214,6 +217,13 @@ def as_parameter(name: str, hint: Any, default: Any) -> Parameter:
         return Parameter(name, leaves, lambda values: as_table(leaves, values))
     leaves = [dataclasses.replace(leaf, group=group_of(name, leaf)) for leaf in leaves_of(kind)]
     return Parameter(name, leaves, lambda values: built(kind, as_table(leaves, values)))
+
+
+def with_default(about: Option | Argument, default: str) -> Option | Argument:
+    """An option whose help says another default."""
+    if not default or isinstance(about, Argument):
+        return about
+    return dataclasses.replace(about, default=default)
 
 
 def group_of(parameter: str, leaf: OptionSpec) -> str:
@@ -314,6 +324,17 @@ class Command:
                 leaves.setdefault(leaf.name, leaf)
         return leaves
 
+    @property
+    def words(self) -> list[str]:
+        """What the usage line calls the words that stand without an option."""
+        abouts = [leaf.about for leaf in self.leaves.values()]
+        return [about.metavar for about in abouts if isinstance(about, Argument)]
+
+    @property
+    def option_names(self) -> list[str]:
+        leaves = self.leaves.items()
+        return [as_option(name) for name, leaf in leaves if isinstance(leaf.about, Option)]
+
     def __call__(self, *words: Any, **options: Any) -> Any:
         """Runs the command from Python: arguments by position, options by name with underscores."""
         leaves = self.leaves
@@ -323,9 +344,14 @@ class Command:
                 f"{self.name} takes {', '.join(order)}; {len(words)} arguments were given"
             )
         values = dict(zip(order, words, strict=False)) | options
-        for name in values:
-            if name not in leaves:
-                raise UnknownName("option", name, leaves)
+        unknown = [name for name in values if name not in leaves]
+        if unknown:
+            from regard.cli.guess import unknown_option
+
+            names, usage = list(leaves), self.words
+            raise UnknownName.first_of(
+                [unknown_option(name, names, usage, self.name) for name in unknown]
+            )
         missing = [name for name, leaf in leaves.items()
                    if leaf.default is MISSING and name not in values]  # fmt: skip
         if missing:
@@ -383,6 +409,38 @@ class DocumentedCommand(click.Command):
     """A command whose help describes its arguments, and groups recipe options by table."""
 
     leaves: list[OptionSpec]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Underscores in the name of an option are dashes; unknown ones are told all at once."""
+        known = {
+            name: parameter
+            for parameter in self.get_params(ctx)
+            for name in (*parameter.opts, *parameter.secondary_opts)
+            if name.startswith("-")
+        }
+        words: list[str] = []
+        unknown: list[str] = []
+        rest = iter(args)
+        for word in rest:
+            name, equals, value = word.partition("=")
+            name = name if name in known else name.replace("_", "-")
+            if word == "--" or not OPTION.fullmatch(name) or name[:2] in known:
+                words += [word, *(rest if word == "--" else ())]
+            elif name not in known:
+                unknown.append(word.partition("=")[0])
+            else:
+                words.append(name + equals + value)
+                option = known[name]
+                if not equals and isinstance(option, click.Option) and not option.is_flag:
+                    words += [value for value in [next(rest, None)] if value is not None]
+        if unknown and not ctx.resilient_parsing:
+            from regard.cli.guess import unknown_option
+
+            usage = [str(one.metavar) for one in self.params if isinstance(one, click.Argument)]
+            command = ctx.command_path.partition(" ")[2]
+            answers = [unknown_option(name, list(known), usage, command) for name in unknown]
+            raise click.UsageError(str(UnknownName.first_of(answers)), ctx)
+        return super().parse_args(ctx, words)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         words = [leaf.about for leaf in self.leaves if isinstance(leaf.about, Argument)]

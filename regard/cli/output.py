@@ -60,10 +60,6 @@ def columns(rows: Sequence[Sequence[str]], aligned: str) -> Iterator[str]:
         yield "  ".join(f"{cell:{side}{width}}" for cell, side, width in cells).rstrip()
 
 
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def utf8(read: Callable[[], str], where: str = "standard input") -> str:
     try:
         return read()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from regard.cli.guess import check_order, check_there
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import say
 from regard.core.errors import ConfigError
@@ -34,6 +35,7 @@ def testing_of(data: Sequence[str], typed: Sequence[str], testing: Table, readin
             f"{named[0]} is about the data that a model is tested on, and --data is not given; "
             "give it, or leave the option out"
         )
+    check_there("--data", *data)
     return testing | {"reading": reading}
 
 
@@ -60,6 +62,7 @@ def quantize(
       regard quantize ./my-gpt --calibrate typical.txt --out ./my-gpt-int8
       regard quantize ./my-gpt --exclude 'blocks.0.*' --exclude output --out ./other
     """
+    check_order("quantize", run, option="--data")
     testing = testing_of(options.get("data", ()), typed, testing, reading)
     plan = QuantizeOptions(**options, testing=testing)
     from regard.methods.quantize.run import quantize as shrink
@@ -92,6 +95,7 @@ def prune(
       regard prune ./my-gpt --head-list blocks.0:1,3 --head-list blocks.2:0 --out ./fewer
       regard prune ./my-bert --weights 0.5 --out ./sparse
     """
+    check_order("prune", run, option="--data")
     testing = testing_of(options.get("data", ()), typed, testing, reading)
     plan = PruneOptions(**options, testing=testing)
     by_importance = plan.heads or (plan.ffn_units and plan.by != "magnitude")
@@ -167,4 +171,11 @@ def listed(names: list[str]) -> str:
     return f"{', '.join(names[:NAMED])}{more}"
 
 
-COMMANDS = {"quantize": Command(quantize, in_lines), "prune": Command(prune, in_lines)}
+def where(report: Table) -> str:
+    return f"the model is in {report['out']}"
+
+
+COMMANDS = {
+    "quantize": Command(quantize, in_lines, after=where),
+    "prune": Command(prune, in_lines, after=where),
+}

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from regard.cli.guess import check_asked, check_order
 from regard.cli.options import AskedFor, Command
-from regard.cli.output import notes, text_or_input, unescaped, utf8
-from regard.core.errors import ConfigError, InputError
+from regard.cli.output import notes, say, text_or_input, unescaped, utf8
+from regard.core.errors import InputError
 from regard.core.options import (
     DOWNLOAD,
     MAX_NEW_TOKENS,
@@ -20,6 +21,7 @@ from regard.core.options import (
     Option,
     PartialOptions,
 )
+from regard.core.plural import counted
 from regard.core.tables import Table
 from regard.data.readers import ReaderOptions as Reading
 from regard.decoding.options import DecodingOptions as Decoding
@@ -30,12 +32,8 @@ SAMPLING = (
     "max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "no_repeat_ngram_size",
     "seed", "stop",
 )  # fmt: skip
-WRITING = (
-    "max_new_tokens",
-    "num_beams",
-    "length_penalty",
-    "batch_size",
-)  # options of generated answers
+WRITING = ("max_new_tokens", "num_beams", "length_penalty", "batch_size")  # for generated answers
+LEARNED = "the length of the longest text in training"
 TEXTS = Argument("[TEXT]…", "Texts; without them standard input is read, one text per line.")
 Model = Annotated[str, Argument("MODEL", "A run or a model directory.")]
 File = Annotated[
@@ -98,6 +96,7 @@ def generate(
       regard generate ./my-t5 "translate English to German: Hello" --num-beams 4
       regard generate ./my-marian - --lines --num-beams 4 --json < sentences.txt
     """
+    check_asked("generate", model, prompts, file)
     decoding["stop"] = tuple(unescaped(word) for word in decoding.get("stop", ()))
     texts = prompts_of(prompts, file, lines)
     several = len(texts) > 1 or any(
@@ -190,6 +189,7 @@ def fill(
       regard fill ./my-bert "The ___ sat on the ___." --fill-order left --candidates 3
       regard fill ./my-t5 "Thank you <extra_id_0> me to your party." --json
     """
+    check_order("fill", model)
     blanked = text_or_input(text)
     loaded = opened(model, download=download)
     from regard.decoding import fill as run
@@ -246,15 +246,12 @@ def chat(
       echo "How are you?" | regard chat ./my-gpt --temperature 0
     """
     decoding["stop"] = tuple(unescaped(word) for word in decoding.get("stop", ()))
-    options = Decoding.of({"temperature": 0.8, "top_p": 0.9} | decoding)
-    if max_turns is not None and max_turns < 0:
-        raise ConfigError(f"--max-turns is {max_turns}; it must be 0 or more")
+    Decoding.of(decoding)  # what cannot be is refused before a model is opened
+    check_order("chat", model)
     loaded = opened(model, precision, download)
     from regard.decoding.dialogue import Conversation
 
-    dialogue = Conversation(loaded, options, plain, max_turns)
-    if system is not None:
-        dialogue.turns.append({"role": "system", "content": system})
+    dialogue = Conversation.begin(loaded, decoding, system, plain, max_turns)
     talk(dialogue, sys.stdin.isatty())
 
 
@@ -335,29 +332,29 @@ def predict(
     *,
     options: PredictOptions,
     reading: Annotated[Table, PartialOptions(Reading, "form", "fields")],
-    decoding: Annotated[Table, PartialOptions(Decoding, *WRITING)],
+    decoding: Annotated[Table, PartialOptions(Decoding, *WRITING, max_new_tokens=LEARNED)],
     typed: AskedFor,
 ) -> Table | None:
-    """Predict with a fine-tuned model: the class of texts, the tags of words, the answer to a
-    question, the best of several choices, how similar texts are, a translation, a summary, a reply.
+    """Predict with a fine-tuned model: classes, tags of words, answers to questions, the best of
+    several choices, how similar texts are, translations, summaries, replies, how good a reply is.
 
-    The model knows its task, and each example gets one line. The texts of an example (two texts;
-    question and passage; premise and choices) stand in a line with tabs between them, or are given
-    as arguments. --max-new-tokens is by default the length of the longest text in training.
+    The model knows its task, and each example gets one line. The texts of an example (question and
+    passage; premise and choices) stand in a line with tabs between, or are given as arguments.
 
     \b
     Examples:
       regard predict reviewer "a warm film" "a dull plot"
       regard predict reviewer --file reviews.csv --field text=review --jsonl
-      regard predict judge "A man sleeps." --pair "A man is awake."
+      regard predict entailer "A man sleeps." --pair "A man is awake."
       regard predict tagger "Angela Merkel visited Paris."
       regard predict reader "Who sat?" "The cat sat on the mat."
-      regard predict chooser "It was wet." "It rained." "The sun shone." --question cause
-      regard predict translator --num-beams 4 < book.en > book.zh
+      regard predict translator --num-beams 4 --file book.en > book.zh
+      regard predict judge "How are you?" "Fine, thanks!"
       regard predict t5-small "Hi." --task translate --prefix "translate English to German: "
     """
     if "--json" in typed and options.jsonl:
         raise InputError("--json prints one object and --jsonl many; choose one of them")
+    check_asked("predict", model, texts, options.file)
     from regard.cli.asking import described, examples_of, learned
     from regard.tasks import task as find
 
@@ -380,7 +377,7 @@ def predict(
     as_json, rows = "--json" in typed, []
     for example, answer in zip(examples, predictor.stream(examples), strict=True):
         row = described(find(name), example, answer, predictor.labels)
-        rows += [row] if as_json else []
+        rows += [row] * as_json
         line = find(name).line(example, answer, predictor.labels)
         if not as_json:
             print(json.dumps(row, ensure_ascii=False) if options.jsonl else line, flush=True)
@@ -419,6 +416,7 @@ def embed(
         raise InputError(
             f"--out is {out}; give a name that ends in .npy, without --json or --jsonl"
         )
+    check_asked("embed", model, texts, file)
     from dataclasses import asdict
 
     from regard.cli.asking import examples_of
@@ -435,7 +433,8 @@ def embed(
         import numpy as np
 
         np.save(out, vectors)
-        print(f"{len(vectors):,} vectors of {vectors.shape[1]:,} are in {out}", file=sys.stderr)
+        rows, width = vectors.shape
+        say(f"{out} has {counted(rows, 'vector')} of {counted(width, 'number')}")
     else:
         for row in vectors.tolist():
             print(json.dumps({"vector": row}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class RegardError(Exception):
@@ -54,3 +54,9 @@ class UnknownName(RegardError):
             hint = f"it is called {now!r} now"
         hint = hint or (f"did you mean {near[0]!r}?" if near else few)
         super().__init__(f"unknown {kind} {name!r}; {hint}" + (f" {advice}" if advice else ""))
+
+    @classmethod
+    def first_of(cls, errors: Sequence[UnknownName]) -> UnknownName:
+        """The first error with the messages of all, a line each."""
+        errors[0].args = ("\n".join(map(str, errors)),)
+        return errors[0]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from regard.core.foreign_options import BEGINNINGS, INSTEAD, KEYS, OBJECTIVES_WITH
+
 WORDS = {
     # tasks
     "ner": "tag predict",
@@ -24,9 +26,21 @@ WORDS = {
     "classification": "classify",
     "nli": "entail",
     "mnli": "entail",
+    "rte": "entail",
     "sts": "similar",
+    "stsb": "similar",
     "similarity": "similar",
     "multiplechoice": "choose",
+    "swag": "choose",
+    "textsimilarity": "similar",
+    "semantictextualsimilarity": "similar",
+    "naturallanguageinference": "entail",
+    "textualentailment": "entail",
+    "zeroshotclassification": "classify entail",
+    "conversational": "converse",
+    "text2textgeneration": "translate generate",
+    "entitylinking": "link",
+    "multilabelclassification": "multilabel",
     "automodelforsequenceclassification": "classify",
     "automodelfortokenclassification": "tag",
     "automodelforquestionanswering": "answer",
@@ -90,7 +104,7 @@ WORDS = {
     "outdir": "out",
     "savedir": "out",
     "output": "out",
-    "modelnameorpath": "model MODEL",
+    "modelnameorpath": "model",
     "trainfile": "data",
     "datasetname": "data",
     "validationfile": "valid",
@@ -101,11 +115,36 @@ WORDS = {
     "resumefromcheckpoint": "resume",
     "dtype": "precision scheme",
     "fp16": "precision",
+    "torchdtype": "precision",
     "bf16": "precision",
     "trustremotecode": "download",
     "numproc": "jobs",
     "numworkers": "jobs",
     "processes": "jobs",
+    "dataset": "data",
+    "datafile": "data",
+    "datadir": "data",
+    "trainbatchsize": "batch-size",
+    "evalbatchsize": "batch-size",
+    "maxsourcelength": "seq-len",
+    "maxtargetlength": "max-new-tokens seq-len",
+    "valmaxtargetlength": "max-new-tokens",
+    "generationmaxlength": "max-new-tokens",
+    "generationnumbeams": "num-beams",
+    "outputfile": "out",
+    "checkpointdir": "out",
+    "tensorboarddir": "out",
+    "predictfile": "file",
+    "inputfile": "file data",
+    "testfile": "file test",
+    "device": "device",
+    "memoryefficientbf16": "precision",
+    "amp": "precision",
+    "nocuda": "device",
+    "clipgrad": "grad-clip",
+    "endlearningrate": "schedule",
+    "warmupinitlr": "warmup",
+    "numwarmupsteps": "warmup",
     # decoding
     "maxtokens": "max-new-tokens max-tokens",
     "tokens": "max-new-tokens max-tokens",
@@ -228,6 +267,21 @@ WORDS = {
     "attentionwindow": "window",
     "relativeattentionnumbuckets": "buckets",
     "tiewordembeddings": "tied",
+    # models
+    "marian": "transformer",
+    "opusmt": "transformer",
+    "bart": "transformer",
+    "transformerwmtende": "transformer",
+    "transformeriwsltdeen": "transformer",
+    "transfoxl": "transformer-xl",
+    "distilbert": "bert",
+    "distilgpt2": "gpt2",
+    "gptneo": "gpt",
+    "nanogpt": "gpt",
+    "openaigpt": "gpt1",
+    "xlnetbasecased": "xlnet-base",
+    "mt5": "t5",
+    "xlmroberta": "roberta",
     # commands, of others and of before
     "distil": "distill",
     "pretrain": "train",
@@ -298,58 +352,6 @@ NOW = {
 }
 
 
-# Options of others that are keys of a recipe here.
-KEYS = {
-    **dict.fromkeys(
-        ("nlayer", "nlayers", "numlayers", "numhiddenlayers", "layers", "encoderlayers"),
-        "shape.layers=N",
-    ),
-    "decoderlayers": "shape.decoder_layers=N",
-    **dict.fromkeys(
-        ("nhead", "nheads", "numheads", "numattentionheads", "encoderattentionheads"),
-        "shape.heads=N",
-    ),
-    **dict.fromkeys(
-        ("nembd", "hiddensize", "dmodel", "embeddim", "encoderembeddim", "width"), "shape.width=N"
-    ),
-    **dict.fromkeys(("intermediatesize", "dff", "encoderffnembeddim"), "shape.ffn_size=N"),
-    "encodernormalizebefore": "shape.norm=pre",
-    **dict.fromkeys(("dropout", "hiddendropoutprob"), "shape.dropout=X"),
-    "attentiondropout": "shape.dropout_attention=X",
-    "activationdropout": "shape.dropout_hidden=X",
-    **dict.fromkeys(
-        ("adambeta1", "adambeta2", "beta1", "beta2", "adambetas"), "optimizer.betas=[X,Y]"
-    ),
-    **dict.fromkeys(("adamepsilon", "adameps"), "optimizer.eps=X"),
-    **dict.fromkeys(("labelsmoothing", "labelsmoothingfactor"), "objective.smoothing=X"),
-    **dict.fromkeys(("maskprob", "mlmprobability"), "objective.share=X"),
-    "neftunenoisealpha": "robust.neftune=X",
-    "minlr": "schedule.min_lr_ratio=X",
-    **dict.fromkeys(
-        ("decayratio", "warmdownratio", "cooldownfraction"), "schedule.decay_fraction=X"
-    ),
-    "lrdecayiters": "schedule.until=N",
-    **dict.fromkeys(("compile", "torchcompile"), "engine.compile=yes|no"),
-    "gradientcheckpointing": "engine.checkpointing=true",
-    **dict.fromkeys(("fsdp", "ddpbackend"), "engine.parallel=fsdp"),
-    **dict.fromkeys(
-        ("evalsteps", "evalinterval", "evalstrategy", "validateintervalupdates"),
-        "validation.every=N",
-    ),
-    "evaliters": "validation.samples=N",
-    **dict.fromkeys(("savesteps", "savestrategy", "saveintervalupdates"), "checkpoint.every=N"),
-    **dict.fromkeys(
-        ("savetotallimit", "keepintervalupdates", "keeplastepochs"), "checkpoint.keep=N"
-    ),
-    **dict.fromkeys(
-        ("metricforbestmodel", "loadbestmodelatend", "bestcheckpointmetric"),
-        "validation.best=loss|metric",
-    ),
-    "overwriteoutputdir": "--out with another directory: no run is overwritten",
-    **dict.fromkeys(("modelnameorpath", "model"), "MODEL, the first word after the command"),
-}
-
-
 # Keys of recipes that were called otherwise here. A field of a model's shape may stand alone, too.
 RENAMED = {
     "augment.chance": "augment.prob",
@@ -405,6 +407,23 @@ def renamed(word: str, known: Iterable[str]) -> str:
         if key and key in known:
             return key
     return ""
+
+
+def key_for(word: str) -> tuple[str, str]:
+    """The key of a recipe that does what is called `word` elsewhere, and a remark where only some
+    objectives have it.
+    """
+    key = KEYS.get(plain(word.rpartition(".")[2]), "")
+    name = key.removeprefix("objective.").partition("=")[0]
+    some = OBJECTIVES_WITH.get(name, "") if key.startswith("objective.") else ""
+    return key, f"(objectives that have it: {some})" if some else ""
+
+
+def instead(word: str) -> str:
+    """What to do where nothing here is like an option of others; "" where it is not known."""
+    bare = plain(word)
+    beginnings = [start for start in BEGINNINGS if bare.startswith(start)]
+    return INSTEAD.get(bare, "") or next((BEGINNINGS[start] for start in beginnings), "")
 
 
 def ours(word: str, known: Iterable[str]) -> str:

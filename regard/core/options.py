@@ -9,7 +9,7 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,13 @@ class Option:
 
 
 @dataclass(frozen=True)
+class Key:
+    """What is said of a field that a recipe has, and the command line only as KEY=VALUE."""
+
+    help: str
+
+
+@dataclass(frozen=True)
 class Argument:
     """A positional argument of a command, in the order of a function's parameters."""
 
@@ -32,10 +39,19 @@ class Argument:
     help: str
 
 
+def extras_of(kind: type, name: str) -> tuple[Any, ...]:
+    return getattr(get_type_hints(kind, include_extras=True)[name], "__metadata__", ())
+
+
 def declared(kind: type, name: str) -> Option | None:
     """Returns the Option in a field's annotation, or None."""
-    extras = getattr(get_type_hints(kind, include_extras=True)[name], "__metadata__", ())
-    return next((one for one in extras if isinstance(one, Option)), None)
+    return next((one for one in extras_of(kind, name) if isinstance(one, Option)), None)
+
+
+def help_of(kind: type, name: str) -> str:
+    """Returns the help of a field that is an option or a key; "" if it has none."""
+    extras = extras_of(kind, name)
+    return next((one.help for one in extras if isinstance(one, Option | Key)), "")
 
 
 def has_option(kind: type, name: str) -> bool:
@@ -53,11 +69,11 @@ class PartialOptions:
     a table by field name.
 
     `names` chooses fields, such as "budget" or "optimizer.lr"; a name with a minus sign before it
-    is left out.
+    is left out. `defaults` are shown in the help for fields whose default is another here.
     """
 
-    def __init__(self, kind: type, *names: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: type, *names: str, **defaults: str) -> None:
+        self.kind, self.defaults = kind, defaults
         self.without = tuple(name[1:] for name in names if name.startswith("-"))
         self.names = tuple(name for name in names if not name.startswith("-"))
 

@@ -325,7 +325,7 @@ class Preference(Example):
 
     @property
     def labeled(self) -> bool:
-        return self.chosen is not None
+        return self.chosen is not None and self.rejected is not None
 
     @property
     def prompt_text(self) -> str:

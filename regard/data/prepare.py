@@ -23,7 +23,7 @@ from regard.data.encode import DocumentEncoder
 from regard.data.files import ReadCounts
 from regard.data.sample import Sample, size
 from regard.data.sentences import SentenceSplitter
-from regard.data.sources import SourceOptions, TextPiece, documents, find, pairs
+from regard.data.sources import SourceOptions, TextPiece, check_prose, documents, find, pairs
 from regard.data.special_tokens import completed, special_of
 from regard.data.splits import FEW, MANY, TRAIN, SplitBounds, SplitShares, key, stretched
 from regard.data.tokenizer import Tokenizer
@@ -117,6 +117,8 @@ class Preparation:
     ) -> None:
         self.plan, self.work, self.existing, self.progress = plan, work, existing, progress
         self.sources = find(plan.sources, plan.reading, work)
+        for source in () if plan.pairs or plan.reading.form else self.sources:
+            check_prose(source)
         self.total = sum(source.size for source in self.sources)
         self.notes: list[str] = []
 

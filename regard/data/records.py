@@ -51,7 +51,8 @@ def check_known(fields: Sequence[str] | None, known: Iterable[str], where: objec
     names = list(map(str, known))
     for field in fields or ():
         if field not in names:
-            raise UnknownName("field", field, names, f"(in {where}; choose with --field)")
+            pairs = ", or read two columns as pairs with --pairs" * (len(names) == 2)
+            raise UnknownName("field", field, names, f"(in {where}; choose with --field{pairs})")
 
 
 def read_records(

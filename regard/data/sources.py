@@ -18,7 +18,7 @@ from typing import Annotated, Literal, NamedTuple
 from regard.core.errors import InputError, UnknownName
 from regard.core.options import DOWNLOAD, Option
 from regard.data import builtin
-from regard.data.files import BROKEN, ReadCounts, TextFile, suffix_of
+from regard.data.files import BROKEN, ReadCounts, TextFile, opened, suffix_of
 from regard.data.problems import FileLine
 from regard.data.records import (
     HUB,
@@ -32,6 +32,7 @@ from regard.data.records import (
 )
 
 PIECE = 2**20  # characters in a piece
+TABLE_LINES = 3  # a file is a table if so many lines at its beginning have two columns
 SPLIT_BY = ("blank", "line", "file")
 FORMATS = {"text": (".txt", ".text", ".md", ".rst"), **SUFFIXES}
 BY_SUFFIX = {suffix: form for form, suffixes in FORMATS.items() for suffix in suffixes}
@@ -140,6 +141,21 @@ def find_one(name: str, reading: SourceOptions, work: Path) -> list[TextSource]:
         TextSource(str(file), reading.form or BY_SUFFIX.get(suffix_of(file), "text"), file)
         for file in files
     ]
+
+
+def check_prose(source: TextSource) -> None:
+    """Refuses a table of two columns whose name says that it is a text."""
+    if source.path is None or source.form != "text":
+        return
+    with opened(source.path, source.name) as file:
+        lines = file.read(PIECE).decode("utf-8", "replace").splitlines()
+    first = [line for line in lines if line.strip()][:TABLE_LINES]
+    if len(first) == TABLE_LINES and all(line.strip().count("\t") == 1 for line in first):
+        raise InputError(
+            f"the lines of {source.name} have two columns with a tab between; give --pairs "
+            "--format tsv to read them as source and target, or --format text to read them as "
+            "prose"
+        )
 
 
 def in_directory(path: Path, reading: SourceOptions) -> list[TextSource]:

@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from regard.core.errors import FormatError, InputError
+from regard.core.errors import ConfigError, FormatError, InputError
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.generation import Decoder, Generation
 from regard.decoding.options import DecodingOptions
@@ -82,6 +82,24 @@ class Conversation:
     plain: bool = False  # True: the template is not used
     memory: int | None = None  # the earlier turns that the model reads; None: all that fit
     turns: list[Turn] = field(default_factory=list)
+
+    @classmethod
+    def begin(
+        cls,
+        loaded: Checkpoint,
+        options: dict[str, Any],
+        system: str | None = None,
+        plain: bool = False,
+        max_turns: int | None = None,
+    ) -> Conversation:
+        """A conversation that samples with temperature 0.8 and top_p 0.9, unless told otherwise."""
+        if max_turns is not None and max_turns < 0:
+            raise ConfigError(f"--max-turns is {max_turns}; it must be 0 or more")
+        decoding = DecodingOptions.of({"temperature": 0.8, "top_p": 0.9} | options)
+        turns: list[Turn] = []
+        if system is not None:
+            turns.append({"role": "system", "content": system})
+        return cls(loaded, decoding, plain, max_turns, turns)
 
     def __post_init__(self) -> None:
         self.decoder = Decoder(self.loaded, self.options)

@@ -281,7 +281,7 @@ def locate(path: str | os.PathLike[str], download: bool) -> Path:
         raise FormatError(
             f"{path} is a file; a model is a directory with config.json and model.safetensors"
         )
-    text = str(path)
+    text = str(path).removeprefix("hub:")
     if text.count("/") > 1 or text.startswith((".", "/", "~")):
         raise FormatError(f"{path} does not exist; give a model directory or a name of the hub")
     try:
@@ -297,9 +297,12 @@ def locate(path: str | os.PathLike[str], download: bool) -> Path:
             ignore_patterns=["*.bin", "*.h5", "*.msgpack", "*.ot", "*.py"],
         )
     except Exception as error:
-        advice = "" if download else "; --download (download=True) downloads a name of the hub"
+        advice = "is it spelled as on the hub, and is this machine connected?"
+        if not download:
+            advice = "--download (download=True) downloads a name of the hub"
         raise FormatError(
-            f"there is no directory {path} and no such name on this machine{advice}"
+            f"there is no directory {text}, and no model of the hub with this name is on this "
+            f"machine; {advice}"
         ) from error
     return Path(snapshot)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from regard.core.errors import ConfigError, UnknownName
-from regard.core.options import LIMIT, MAX_NEW_TOKENS, NUM_BEAMS, VOCAB_SIZE, Option, option_of
+from regard.core.options import LIMIT, NUM_BEAMS, Option, option_of
 
 KINDS = {"int8": "weight", "int8-dynamic": "dynamic", "bf16": "bf16"}  # of quantization
 METHODS = ("gradient", "magnitude")  # how the importance of a unit is measured
@@ -178,7 +178,11 @@ class DistillOptions:
                "--sequence-level"),
     ] = False  # fmt: skip
     num_beams: Annotated[int, NUM_BEAMS] = 4  # of the teacher when it writes translations
-    vocab_size: Annotated[int | None, VOCAB_SIZE] = None  # for a labeled task; None: all tokens
+    vocab_size: Annotated[
+        int | None,
+        Option("For labeled examples and a bert with a WordPiece tokenizer: keep N entries of the "
+               "teacher's vocabulary.", "--vocab-size", "N", "all"),
+    ] = None  # fmt: skip
 
 
 def amount(text: str) -> dict[str, float]:
@@ -293,7 +297,10 @@ class AlignOptions:
     group: Annotated[
         int | None, Option("grpo: sample N replies to each prompt.", "--group-size", "N", "8")
     ] = None
-    max_new_tokens: Annotated[int | None, MAX_NEW_TOKENS] = None  # of a grpo reply; None: 32
+    max_new_tokens: Annotated[
+        int | None,
+        Option("grpo: write replies of at most N tokens.", "--max-new-tokens", "N", "32"),
+    ] = None
 
     def objective(self) -> dict[str, Any]:
         """Returns the keys for the recipe's objective. Raises ConfigError for an option that the

@@ -46,6 +46,15 @@ DISTILLED = Path("first", "distill.json")  # a run with this file is a distillat
 SECONDS = 0.6  # the assumed time of a step in a rehearsal, where the budget is in minutes
 
 
+def check_pretrained(model: str, why: str) -> None:
+    """Refuses what is no model directory; names of the hub are fetched by its own program."""
+    if Path(model, "config.json").is_file():
+        return
+    name = model.removeprefix("hub:")
+    advice = f"give a run of 'regard train', or fetch a model: hf download {name} --local-dir DIR"
+    raise ConfigError(f"{model} is no model directory, and {why}; {advice}, then give DIR")
+
+
 class AnyText(TextData):
     beforehand = BEFOREHAND
     verb = "train"

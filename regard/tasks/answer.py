@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from regard.data.examples import Example, Question
 from regard.data.read_answers import placed, read_answers
-from regard.data.read_fields import ID, FieldRecord
+from regard.data.read_fields import ID, BadRecord, FieldRecord
 from regard.metrics.answers import Answers
 from regard.tasks.answer_objective import AnswerObjective as AnswerObjective
 from regard.tasks.base import Prediction, Task
@@ -56,7 +56,11 @@ class AnswerTask(Task):
     # -- data
 
     def parse(self, record: FieldRecord) -> Example:
-        question, passage = record.text("question"), record.text("passage")
+        try:
+            question, passage = record.text("question"), record.text("passage")
+        except BadRecord as bad:  # all questions of a file may stand in one line
+            name = "" if record.id == str(record.place) else f"{record.id}: "
+            raise BadRecord(bad.kind, f"{name}{bad.message}") from None
         value = record.get("answers")
         answers = read_answers(value, record.get("start"))
         impossible = record.get("impossible")

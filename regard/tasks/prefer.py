@@ -25,8 +25,11 @@ class PreferTask(Task):
         "prompt": "prompt question instruction query context input turns text",
         "chosen": "chosen preferred better accepted chosen_response",
         "rejected": "rejected dispreferred worse refused rejected_response",
+        "reply": "reply",
         "id": f"{ID} prompt_id",
     }
+    one_at_a_time = True
+    record_texts = ("prompt", "reply")
     needed = ("prompt",)  # a prompt may come without replies: then a model writes them
     columns: ClassVar[Mapping[int, tuple[str, ...]]] = {
         1: ("prompt",),
@@ -48,6 +51,8 @@ class PreferTask(Task):
         elif value is not None:
             kind = type(value).__name__
             raise BadRecord("wrong-type", f"the prompt is {kind}, not a text or a list of turns")
+        if record.has("reply") and not record.has("chosen"):  # a reply that is only scored
+            return Preference(prompt, reply(record, "reply"), None, roles, record.place, record.id)
         if not record.has("chosen") and not record.has("rejected"):
             if not prompt:
                 raise BadRecord("empty-text", "the prompt is empty, and there are no replies to it")

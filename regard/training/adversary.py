@@ -33,7 +33,7 @@ from regard.data.corpus import Special
 from regard.models.state import State
 from regard.objectives.base import Batch
 from regard.training.loop import ForwardBackward, Parts, Place
-from regard.training.recipe import Robust
+from regard.training.recipe_parts import Robust
 
 SMALLEST = 1e-8  # the least norm in a division
 MARKED = (

@@ -32,7 +32,7 @@ def family(recipe: Recipe) -> str:
     """Returns the family of a recipe's model, by its name or by its directory."""
     if is_directory(recipe.model):
         return format_of(read_config(Path(recipe.model))["model_type"]).family
-    if Path(recipe.model).is_dir():
+    if Path(recipe.model).is_dir() and recipe.model not in FAMILIES:
         raise ConfigError(
             f"{recipe.model} is a directory without config.json, so it is no model; give a model's "
             "directory, or the name of a model"

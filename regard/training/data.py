@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.core.errors import ConfigError, InputError
-from regard.core.tables import Table, from_table, without_none
+from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.core.tables import Table, fields_of, from_table, without_none
 from regard.data.corpus import Corpus, read_marker
 from regard.models.family import Family
 from regard.objectives import objective as find
@@ -110,5 +110,19 @@ def learned(objective: Table) -> str:
 
 
 def options_of(kind: type[Objective], table: Table) -> Any:
-    """Returns an objective's options, with names and types checked."""
+    """Returns an objective's options, with names and types checked. For a key of another objective
+    the error says which objectives have it."""
+    if table.keys() <= fields_of(kind.Options).keys():
+        return from_table(kind.Options, table, path="objective.", what="recipe key")
+    from regard.core.foreign import key_for  # tables that only a wrong name needs
+    from regard.core.foreign_options import OBJECTIVES_WITH
+
+    for key in table:
+        theirs = key_for(key)[0] if key not in OBJECTIVES_WITH else f"objective.{key}"
+        name = theirs.partition("=")[0].removeprefix("objective.")
+        if name in OBJECTIVES_WITH and not {key, name} & fields_of(kind.Options).keys():
+            hint = f"{kind.name} has no objective.{name}; it is a key of {OBJECTIVES_WITH[name]}"
+            raise UnknownName("recipe key", f"objective.{key}", (), hint=hint)
+        if name in fields_of(kind.Options) and key != name:
+            raise UnknownName("recipe key", f"objective.{key}", (), meant=f"objective.{name}")
     return from_table(kind.Options, table, path="objective.", what="recipe key")

@@ -41,7 +41,8 @@ def measured(dtype: torch.dtype, seconds: float, device: str, threads: int) -> f
     a = torch.ones(side, side, dtype=dtype, device=device)
     b, out = a.clone(), torch.empty_like(a)
     best, end = float("inf"), time.perf_counter() + seconds
-    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
+    kind = device.partition(":")[0]
+    wait = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}.get(kind, lambda: None)
     torch.mm(a, b, out=out)
     while best == float("inf") or time.perf_counter() < end:
         wait()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.core.errors import InputError, RegardError
+from regard.core.plural import counted
 from regard.models import FAMILIES
 from regard.models.family import PaperDefaults
 from regard.objectives.base import Objective, hooks_of
@@ -66,7 +67,7 @@ class TrainingPlan:
     batches: Batches
     loop: Loop
     facts: dict[str, Any]
-    peak: float  # FLOP/s of this machine, measured
+    peak: float  # FLOP/s of matrix products on the devices of all processes, measured
     step_flops: float
 
 
@@ -103,7 +104,7 @@ def prepare(
     config = with_budget(config, paper, run)
     freeze(config, model)
     loop = loop_for(config, model, objective, batches, group)
-    peak = gemm_peak(DTYPES[config.engine.precision])
+    peak = gemm_peak(DTYPES[config.engine.precision], device=device) * group.world
     timing = Timing(None, config.engine.compile == "yes")
     if config.engine.compile == "yes":
         loop.engine.learner.compile()
@@ -114,7 +115,7 @@ def prepare(
         facts["seconds_needed"] = frozen.budget.steps * (timing.seconds or 0.0)
         if config.budget.steps is None:
             pace = f"{timing.seconds:.3g} s a step: {frozen.budget.minutes:g} minutes are"
-            note(f"{pace} {frozen.budget.steps:,} steps")
+            note(f"{pace} {counted(frozen.budget.steps, 'step')}")
     for text in () if resumed else notes(recipe, frozen, paper, model, time.perf_counter() - began):
         note(text)
     set_pace(frozen, loop, model)

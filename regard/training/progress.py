@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from regard.core.errors import UnknownName
+from regard.core.plural import counted
 
 Record = dict[str, Any]
 BARS = "▁▂▃▄▅▆▇█"
@@ -301,9 +302,9 @@ def summary(facts: Record) -> list[str]:
         words.append(str(facts["learning"]))
     cost = []
     if facts.get("steps"):
-        cost.append(f"{facts['steps']:,} steps")
+        cost.append(counted(facts["steps"], "step"))
     if facts.get("tokens_per_step"):
-        cost.append(f"{facts['tokens_per_step']:,} tokens a step")
+        cost.append(f"{counted(facts['tokens_per_step'], 'token')} a step")
     if facts.get("memory_needed"):
         cost.append(f"about {size(facts['memory_needed'])} of memory")
     if facts.get("seconds_needed"):
@@ -335,6 +336,14 @@ def speed(record: Record) -> str:
     if record.get("peak_share"):
         words.append(f"{record['peak_share']:.0%} of peak")
     return ", ".join(words)
+
+
+def peak_share(operations: float, seconds: float, peak: float) -> float:
+    """How much of the peak was used. What a machine has done it can do: a peak that was measured
+    while other programs took its cores is raised to that, so that no share is above 1.
+    """
+    rate = operations / max(seconds, 1e-9)
+    return rate / max(rate, peak)
 
 
 def figures(record: Record) -> str:

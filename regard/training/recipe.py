@@ -8,6 +8,7 @@ of them is ever changed in place: `replaced` and `dataclasses.replace` return an
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,212 +17,28 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.core.files import write_text
-from regard.core.options import (
-    BATCH_SIZE,
-    CLASSES,
-    DOWNLOAD,
-    FIELD,
-    FORMAT,
-    HEADER,
-    LR,
-    PRECISION,
-    RECIPE,
-    SEED,
-    SIZE,
-    SKIP,
-    STEPS,
-    TASK,
-    THESAURUS,
-    VALID,
-    Option,
-    has_option,
-    option_of,
-)
+from regard.core.options import RECIPE, SEED, SIZE, Key, has_option, option_of
 from regard.core.tables import Table, fields_of, from_table, without_none
+from regard.training.recipe_parts import (
+    Augment,
+    BatchConfig,
+    Budget,
+    Checkpointing,
+    Engine,
+    ExamplesConfig,
+    Optimizer,
+    Robust,
+    Schedule,
+    Validation,
+)
 
-
-@dataclass(frozen=True)
-class BatchConfig:
-    size: Annotated[int | None, BATCH_SIZE] = None  # samples of a step, over all processes
-    seq_len: Annotated[
-        int | None, Option("The tokens of a sample.", "--seq-len", "N", "at most the context")
-    ] = None
-    grad_accum: Annotated[
-        int, Option("The micro-batches of a step in each process.", "--grad-accum", "N")
-    ] = 1
-    # "streams": each row of the batch continues in its own part of the text
-    order: Literal["streams"] | None = None
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The length of a run, by one of these settings. Minutes become steps after a short
-    calibration; with `clock` the time itself ends the run, and the schedule follows it: such a run
-    ends exactly on time, but no two runs are alike."""
-
-    steps: Annotated[int | None, STEPS] = None
-    tokens: Annotated[int | None, Option("Train on at most N tokens.", "--max-tokens", "N")] = None
-    minutes: Annotated[float | None, Option("Train for X minutes.", metavar="X")] = None
-    epochs: Annotated[float | None, Option("Read the data X times.", metavar="X")] = None
-    flops: float | None = None
-    clock: bool = False
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """The optimizer. A setting that is left open comes from the model's paper: `training` and
-    `finetuning` of the family's card, at the end of its file in regard/models."""
-
-    name: Annotated[
-        str | None,
-        Option("The optimizer: adam, adamw, bert-adam, adafactor, sgd or muon.", "--optimizer",
-               "NAME", "the recipe's"),
-    ] = None  # fmt: skip
-    lr: Annotated[float | None, LR] = None  # the paper's is raised for narrower models
-    betas: list[float] | None = None
-    eps: float | None = None
-    weight_decay: Annotated[
-        float | None, Option("The weight decay.", "--weight-decay", "X", "the recipe's")
-    ] = None
-    grad_clip: Annotated[
-        float | None,
-        Option("The largest norm of the gradient; 0 turns clipping off.", "--grad-clip", "X",
-               "the recipe's"),
-    ] = None  # fmt: skip
-    # A layer's learning rate is this factor times that of the layer above it
-    layer_decay: float | None = None
-    # The number of lowest layers that do not learn; the embeddings do not learn either
-    freeze_layers: int | None = None
-    # The steps after which the next lower layer is unfrozen; None: never
-    unfreeze_every: int | None = None
-    # Whether weights of the layers that are 0 (pruned) stay 0
-    keep_sparsity: bool = False
-
-
-@dataclass(frozen=True)
-class Schedule:
-    name: Annotated[
-        str | None,
-        Option("The schedule of the learning rate: linear, cosine, noam, constant, ….",
-               "--schedule", "NAME", "the recipe's"),
-    ] = None  # fmt: skip
-    warmup: Annotated[
-        float | None,
-        Option("The learning rate rises from 0 in so many steps; below 1, in this share of all "
-               "steps.", metavar="X", default="the recipe's"),
-    ] = None  # fmt: skip
-    min_lr_ratio: float | None = None  # the share of the rate that is left at the end
-    power: float | None = None  # for "polynomial"
-    until: float | None = None  # where the decay ends, in steps or as a share; None: at the end
-    decay_fraction: float | None = None  # for "wsd": the share of steps in which the rate falls
-
-
-@dataclass(frozen=True)
-class Validation:
-    every: int | None = None  # steps between validations; None: twenty validations in all
-    samples: int | None = None  # None: as many as take a tenth of the time; all at the end
-    patience: Annotated[
-        int | None,
-        Option("Stop after N validations without a better one.", metavar="N", default="never"),
-    ] = None
-    # What chooses the model that is kept: the lowest loss, or the best metric of the task and of
-    # equal ones the lower loss. None: the metric where there is a task with one, else the loss.
-    best: Literal["loss", "metric"] | None = None
-
-
-@dataclass(frozen=True)
-class Checkpointing:
-    every: int | None = None  # steps between checkpoints; None: by time
-    minutes: float = 5.0  # the most work that can be lost, if `every` is None
-    keep: int = 2
-    average: int | None = None  # the final model is the mean of this many last checkpoints
-
-
-@dataclass(frozen=True)
-class Engine:
-    """How a run is computed; resolved once, because a resumed run must do the same."""
-
-    # fp16 needs CUDA
-    precision: Annotated[Literal["fp32", "bf16", "fp16", "fp64"] | None, PRECISION] = None
-    compile: Literal["yes", "no"] | None = None
-    checkpointing: bool = False  # activations are recomputed instead of stored
-    parallel: Literal["ddp", "fsdp", "local-sgd"] = "ddp"  # only with several processes
-    sync_every: int = 8  # local-sgd: steps between two averages
-    sync_warmup: int = 100  # local-sgd: synchronous steps at the start
-    device: Annotated[
-        str | None, Option("The device: cpu, cuda, mps, ….", metavar="NAME", default="the fastest")
-    ] = None
-    threads: int | None = None
-    processes: int | None = None
-    native: bool | None = None  # compiled kernels are used; their rounding and dropout differ
-
-
-@dataclass(frozen=True)
-class ExamplesConfig:
-    """Labeled data, which replaces prepared text if `task` is set."""
-
-    task: Annotated[str | None, TASK] = None  # None: the data is text
-    valid: Annotated[str | None, VALID] = None  # None: a `valid_fraction` of the data
-    valid_fraction: float = 0.1
-    folds: int | None = None  # cross-validation: the number of parts; part `fold` validates
-    fold: int = 0
-    # A second training file, such as one with a model's pseudo-labels
-    extra_data: str | None = None
-    format: Annotated[str | None, FORMAT] = None  # None: by the name of the file
-    # role -> name of the field, or its number
-    fields: Annotated[Table, FIELD] = field(default_factory=dict)
-    header: Annotated[Literal["yes", "no"] | None, HEADER] = None  # None: by the first line
-    download: Annotated[bool, DOWNLOAD] = False
-    classes: Annotated[bool, CLASSES] = False
-    prefix: str | None = None  # precedes every source of a task as text; None: only T5 has one
-    skip: Annotated[list[str], SKIP] = field(default_factory=list)
-    labels: list[str] | None = None  # the classes or tags of the data, in order
-    digest: str | None = None  # the hash of the files
-
-
-@dataclass(frozen=True)
-class Robust:
-    """Methods that make training harder and the model more robust; all are off unless set. A
-    method's numbers that are left open are its defaults."""
-
-    # An adversary moves the embeddings to where the loss is higher.
-    adversary: Literal["fgm", "pgd", "freelb"] | None = None
-    adv_radius: float | None = None  # the largest norm of a text's perturbation; freelb: 0 is any
-    adv_lr: float | None = None  # pgd, freelb: the length of one step
-    adv_steps: int | None = None  # pgd, freelb: the number of steps
-    adv_init: float | None = None  # freelb: the size of the random start
-    rdrop: float = 0.0  # R-Drop: the weight of the divergence of two passes
-    # Stochastic depth: how often the last of L layers is dropped; layer l: l/L of that
-    drop_path: float = 0.0
-    token_noise: float = 0.0  # the share of tokens that are replaced by random ones
-    neftune: float = 0.0  # added to embeddings: uniform, up to noise / sqrt(tokens * width)
-
-
-@dataclass(frozen=True)
-class Augment:
-    """Variants of the labeled examples, made anew in every epoch."""
-
-    methods: Annotated[
-        list[str],
-        Option("Read half of the examples as variants, new ones in every epoch: some of "
-               "synonyms,insert,swap,delete (regard augment).", "--augment", "METHODS",
-               commas=True),
-    ] = field(default_factory=list)  # fmt: skip
-    prob: float = 0.5  # the probability that an example is read as a variant of itself
-    word_fraction: float | None = None  # the share of words that change; None: as in the paper
-    source: Literal["paper", "code"] = "paper"  # where the rules of insertion differ
-    thesaurus: Annotated[str | None, THESAURUS] = None
-    model: str | None = None  # a masked model's directory, for "masked"
-    top_k: int = 15  # candidates for a masked word
-    # "zh": jieba cuts the words; "en": spaces do; None: depends on the text
-    language: Literal["zh", "en"] | None = None
-    digest: str | None = None  # the hash of the thesaurus
+NEAR = 0.75  # of a key's letters: a word that is less like it means something else
 
 
 @dataclass(frozen=True)
 class Recipe:
-    model: str = ""
-    data: str = ""
+    model: Annotated[str, Key("A family, a published size, or a model directory.")] = ""
+    data: Annotated[str, Key("What 'regard prepare' made, or a file of labeled examples.")] = ""
     size: Annotated[str | None, SIZE] = None  # None: the published shape
     # "budget": what learns most in minutes on a laptop; "paper": what the paper trained with;
     # None: the first for a laptop's size, the second for a published one
@@ -398,34 +215,79 @@ def make(*tables: Table) -> Recipe:
 
 
 def changed(recipe: Recipe, table: Table) -> Recipe:
-    """Returns a recipe with the values of a table, which are checked. For a key that other
-    libraries call differently, or that stands in another table, the error names ours; keys that
-    were renamed here are named all at once."""
-    try:
-        return from_table(Recipe, table, what="recipe key", base=recipe)
-    except UnknownName as error:
-        from regard.core.foreign import KEYS, ours, plain  # tables that only a wrong name needs
+    """Returns a recipe with the values of a table, which are checked. For keys that other libraries
+    call differently, or that stand in another table, the error names ours, all at once."""
+    table = spelled_out(table)
+    if wrong := [unknown_key(key) for key in unknown_keys(table)]:
+        raise UnknownName.first_of(wrong)
+    return from_table(Recipe, table, what="recipe key", base=recipe)
 
-        check_old_keys(table)
-        keys = option_keys()
-        known = KEYS.get(plain(error.name), "")
-        if "." not in error.name and "=" in known:
-            raise UnknownName("recipe key", error.name, (), meant=known) from None
-        option = ours(error.name, keys) or f"--{plain_option(error.name)}"
-        if option not in keys or keys[option].rpartition(".")[0] == error.name.rpartition(".")[0]:
-            raise
+
+def spelled_out(table: Table) -> Table:
+    """`objective = "masked"` is its name; an extension that is `true` has no options."""
+    table = dict(table)
+    if isinstance(table.get("objective"), str):
+        table["objective"] = {"name": table["objective"]}
+    parts = table.get("extensions")
+    if isinstance(parts, dict):
+        parts = {name: {} if part is True else part for name, part in parts.items()}
+        table["extensions"] = {name: part for name, part in parts.items() if part is not False}
+        for name, part in table["extensions"].items():
+            if not isinstance(part, dict):
+                raise ConfigError(
+                    f"extensions.{name} is {part!r}; give true, or an option of it, such as "
+                    f"extensions.{name}.NAME=VALUE"
+                )
+    return table
+
+
+def unknown_keys(table: Table) -> list[str]:
+    """The keys of a table that a recipe does not have; those of a shape, an objective or an
+    extension are known only to the model.
+    """
+    keys, kinds = [], fields_of(Recipe)
+    for name, value in table.items():
+        kind = kinds.get(name)
+        inner = fields_of(kind) if dataclasses.is_dataclass(kind) else {}  # type: ignore[arg-type]
+        if isinstance(value, dict) and kind != Table:
+            keys += [f"{name}.{key}" for key in value if key not in inner]
+        elif kind is None:
+            keys.append(name)
+    if keys:  # what is called otherwise in a shape is told beside them
+        from regard.core.foreign import RENAMED
+
+        shape = table.get("shape")
+        names = shape if isinstance(shape, dict) else {}
+        keys += [f"shape.{key}" for key in names if f"shape.{key}" in RENAMED]
+    return keys
+
+
+def unknown_key(key: str) -> UnknownName:
+    """Returns the error that says what a key of others, or of before, is called here."""
+    from regard.core.foreign import RENAMED, instead, key_for, ours, plain
+    from regard.core.foreign_options import ARGUMENTS
+
+    if key in RENAMED:
+        return UnknownName("recipe key", key, (), hint=f"it is called {RENAMED[key]!r} now")
+    word, options = key.rpartition(".")[2], option_keys()
+    foreign, remark = key_for(word)
+    if foreign:
+        return UnknownName("recipe key", key, (), remark, meant=foreign)
+    option = ours(word, options) or f"--{word.replace('_', '-')}"
+    if option in options:
         advice = f"({option} on the command line)"
-        raise UnknownName("recipe key", error.name, (), advice, meant=keys[option]) from None
-
-
-def check_old_keys(table: Table) -> None:
-    from regard.core.foreign import RENAMED
-
-    sections = {name: part for name, part in table.items() if isinstance(part, dict)}
-    keys = [f"{name}.{key}" for name, part in sections.items() for key in part]
-    if old := [key for key in keys if key in RENAMED]:
-        names = "; ".join(f"{key!r} is called {RENAMED[key]!r} now" for key in old)
-        raise UnknownName("recipe key", old[0], (), hint=names)
+        return UnknownName("recipe key", key, (), advice, meant=options[option])
+    hint = instead(word)
+    if "MODEL" in ARGUMENTS.get(plain(word), ""):
+        hint = "give it as MODEL, the first word after the command"
+    elif ours(word, ["--out"]):
+        hint = "say --out DIRECTORY"
+    known = [f"{name}.{each}" for name, kind in fields_of(Recipe).items()
+             if dataclasses.is_dataclass(kind) for each in fields_of(kind)]  # type: ignore[arg-type]  # fmt: skip
+    same = [each for each in known if each.endswith(f".{word}")]
+    near = same or difflib.get_close_matches(key, [*known, *fields_of(Recipe)], 1, NEAR)
+    hint = hint or (f"did you mean {near[0]!r}?" if near else "'regard recipes --keys' lists all")
+    return UnknownName("recipe key", key, (), hint=hint)
 
 
 def differences(recipe: Recipe) -> list[str]:
@@ -437,10 +299,6 @@ def differences(recipe: Recipe) -> list[str]:
         changes += [f"{name}.{key}={one}" for key, one in inner.items() if known.get(key) != one]
         changes += [f"{name}={value}"] if value != known and not isinstance(value, dict) else []
     return changes
-
-
-def plain_option(key: str) -> str:
-    return key.rpartition(".")[2].replace("_", "-")
 
 
 def option_keys() -> dict[str, str]:
@@ -462,11 +320,17 @@ def overrides(words: Iterable[str]) -> Table:
             raise ConfigError(f"{word!r} is a file, and no override; labeled data go with --data")
         if not equals or not key:
             raise ConfigError(f"{word!r} is no override; write KEY=VALUE, as in batch.size=16")
-        inner = table
+        inner, value = table, value_of(text.strip())
         *path, last = key.strip().split(".")
+        if key.strip() == "objective" and isinstance(value, str):
+            path, last = ["objective"], "name"
         for name in path:
-            inner = inner.setdefault(name, {})
-        inner[last] = value_of(text.strip())
+            if not isinstance(inner.get(name), dict | bool | None):
+                raise ConfigError(f"{word!r} contradicts {name}={inner[name]}; give one of them")
+            inner[name] = inner[name] if isinstance(inner.get(name), dict) else {}
+            inner = inner[name]
+        if not (value is True and isinstance(inner.get(last), dict)):
+            inner[last] = value
     return table
 
 

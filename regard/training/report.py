@@ -22,7 +22,7 @@ from regard.core.files import write_text
 from regard.formats.directory import describe
 from regard.report import clean
 from regard.report.curves import STYLE, CurveLine, Panel, inline, smooth, svg
-from regard.training.progress import Record, duration, number, read_metrics, size
+from regard.training.progress import Record, duration, number, peak_share, read_metrics, size
 
 HERE = Path(__file__).with_name("templates")
 PAGE = (HERE / "page.html").read_text(encoding="utf-8")  # of all pages, for `str.format`
@@ -199,7 +199,7 @@ def figures(story: RunRecord) -> list[tuple[str, str]]:
         ("tokens learned from", progress.get("tokens", last.get("tokens"))),
         ("time in steps", duration(seconds) if plain(seconds) else None),
         ("tokens per second", last.get("tokens_per_second")),
-        ("share of the machine's GEMM peak", peak_share(story, seconds)),
+        ("share of the machine's GEMM peak", share_of_peak(story, seconds)),
         ("peak memory", facts.get("peak_memory") and size(facts["peak_memory"])),
         ("precision", facts.get("precision")),
         ("processes", facts.get("world")),
@@ -209,13 +209,13 @@ def figures(story: RunRecord) -> list[tuple[str, str]]:
     return [(k, number(v) if plain(v) else str(v)) for k, v in rows if v not in (None, "")]
 
 
-def peak_share(story: RunRecord, seconds: Any) -> str | None:
+def share_of_peak(story: RunRecord, seconds: Any) -> str | None:
     facts = story.facts
     steps = table_of(facts.get("progress")).get("step")
     numbers = (facts.get("step_flops"), facts.get("gemm_peak"), steps, seconds)
     if not all(plain(x) and x > 0 for x in numbers):
         return None
-    return f"{facts['step_flops'] * steps / seconds / facts['gemm_peak']:.0%}"
+    return f"{peak_share(facts['step_flops'] * steps, seconds, facts['gemm_peak']):.0%}"
 
 
 def validation_rows(story: RunRecord, most: int = 25) -> list[list[Any]]:

@@ -17,17 +17,8 @@ from typing import Any, Literal
 from regard.core.errors import ConfigError
 from regard.core.tables import Table
 from regard.models.family import Family, PaperDefaults
-from regard.training.recipe import (
-    Budget,
-    FrozenConfig,
-    Optimizer,
-    Recipe,
-    Resolved,
-    Robust,
-    Schedule,
-    known,
-    replaced,
-)
+from regard.training.recipe import FrozenConfig, Recipe, Resolved, known, replaced
+from regard.training.recipe_parts import Budget, Optimizer, Robust, Schedule
 from regard.training.schedule import BY_WIDTH, DECAY_FRACTION
 
 LENGTH = 256  # the default number of tokens of a sample

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.attention.block import CrossBlock, PostNorm
 from regard.core.errors import ConfigError
 from regard.training.optimizer import BACKWARD
-from regard.training.recipe import Robust
+from regard.training.recipe_parts import Robust
 from regard.training.train_module import blocks
 
 ADDS = "sigmoid"  # the gates that only add to the residual stream

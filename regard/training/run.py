@@ -25,6 +25,7 @@ import torch
 from regard.core.errors import ConfigError, Diverged, RegardError, StorageError
 from regard.core.files import write_json
 from regard.core.lock import RunLock
+from regard.core.plural import counted
 from regard.core.stop import StopSignal
 from regard.formats import directory
 from regard.objectives.base import Objective, hooks_of
@@ -36,7 +37,14 @@ from regard.training.hardware import memory, quick_malloc
 from regard.training.loop import RISEN, Loop, StepMetrics
 from regard.training.parallel import ProcessGroup, is_joined, join, leave
 from regard.training.plan import TrainingPlan, prepare
-from regard.training.progress import Metrics, ProgressDisplay, figures, number, watch
+from regard.training.progress import (
+    Metrics,
+    ProgressDisplay,
+    figures,
+    number,
+    peak_share,
+    watch,
+)
 from regard.training.recipe import FrozenConfig, Recipe, replaced
 from regard.training.train_module import Interrupted, TrainModule, validate
 
@@ -94,12 +102,14 @@ class TrainingRun:
         self.saved_at = time.monotonic()
         self.saved_step = -1
         self.outcome = "done"
+        self.first_step = 0  # that this process learns is the one after it
         self.final: dict[str, float] = {}  # of the exported model, on the whole split
 
     def go(self, resume: bool) -> dict[str, Any]:
         steps = self.recipe.budget.steps
         if resume:
             self.restore()
+        self.first_step = self.loop.progress.step
         if self.group.first:
             self.out.mkdir(parents=True, exist_ok=True)
             recipes.write(self.recipe, self.out / RECIPE)
@@ -160,7 +170,8 @@ class TrainingRun:
         left = progress.seconds / progress.step * (steps - progress.step)
         if self.recipe.budget.clock:
             left = (self.recipe.budget.minutes or 0.0) * 60 - progress.seconds
-        share = self.plan.step_flops * progress.step / max(progress.seconds, 1e-9) / self.plan.peak
+        done = self.plan.step_flops * progress.step
+        share = peak_share(done, progress.seconds, self.plan.peak)
         if progress.step % max(1, steps // 2000) == 0 or progress.step == steps:
             self.metrics.write(record)
         self.watch.step(
@@ -363,7 +374,12 @@ class TrainingRun:
                 f"Go on with: regard {self.resume_command}"
             )
         shown = f"; on the whole validation text {figures(self.final)}" if self.final else ""
-        return f"{self.outcome}: {step:,} steps{shown}; {self.which_model()} is in {self.out}"
+        after = f"{self.outcome}: {counted(step, 'step')}{shown}"
+        where = f"{self.which_model()} is in {self.out}"
+        if step > self.first_step:
+            return f"{after}; {where}"
+        more = f"regard {self.resume_command} --steps N, with more than {step:,}, prolongs it"
+        return f"{after}; {where}; it was finished before, so nothing was learned: {more}"
 
     def which_model(self) -> str:
         """Says which of the run's models was kept, and on how many samples it was judged."""
@@ -376,8 +392,8 @@ class TrainingRun:
         if best["by"] != "loss":
             what = f"best {best['by'].replace('_', ' ')}, {number(best['value'])},"
         return (
-            f"the model of step {best['step']:,}, which had the {what} on {best['samples']:,} "
-            "validation samples,"
+            f"the model of step {best['step']:,}, which had the {what} on "
+            f"{counted(best['samples'], 'validation sample')},"
         )
 
 

@@ -12,11 +12,12 @@ import click
 import pytest
 
 from regard.cli.main import GROUPS, main, program
-from regard.core.foreign import KEYS, NOW, WORDS, plain
+from regard.core.foreign import NOW, WORDS, plain
+from regard.core.foreign_options import KEYS
 from regard.core.options import Option
 from regard.core.tables import fields_of
 from regard.decoding import DecodingOptions
-from regard.models import FAMILIES
+from regard.models import FAMILIES, sizes
 from regard.tasks import TASKS
 from regard.training.recipe import Recipe, option_keys
 
@@ -170,7 +171,6 @@ FOREIGN = [
     ("finetune m --gradient_accumulation_steps 8", "--grad-accum"),
     ("finetune m --recipe x", "--config"),
     ("generate m text --beam 4", "--num-beams"),
-    ("generate m text --num_return_sequences 4", "--num-return-sequences"),
     ("generate m text --max_length 4", "--max-new-tokens"),
     ("evaluate m data --num_fewshot 4", "--shots"),
     ("distill m --style hinton", "--method"),
@@ -194,6 +194,7 @@ def test_every_answer_to_a_foreign_word_is_known() -> None:
         plain(name) for one in EVERY.values() for p in one.params for name in p.secondary_opts
     }
     known |= {plain(name) for name in [*program.list_commands(click.Context(program)), *TASKS]}
+    known |= {plain(name) for name in [*FAMILIES, *sizes()]}
     for card in FAMILIES.values():
         for config in card.sizes.values():
             known |= {plain(name) for name in config.__dataclass_fields__}

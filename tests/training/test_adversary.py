@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.core.errors import ConfigError, UnknownName
 from regard.data.corpus import Special
 from regard.training.adversary import AdversarialReader, word_embedding
-from regard.training.recipe import Robust
+from regard.training.recipe_parts import Robust
 from tests.refusals import Refusal, refuses
 from tests.training.small import resolved, same
 

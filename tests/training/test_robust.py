@@ -15,7 +15,8 @@ from regard.attention.block import Block, CrossBlock
 from regard.core.errors import ConfigError
 from regard.methods.finetune.run import finetune
 from regard.models import FAMILIES
-from regard.training.recipe import Recipe, Robust
+from regard.training.recipe import Recipe
+from regard.training.recipe_parts import Robust
 from regard.training.robust import DropPath, deepen, passes
 from regard.training.robust import DropPathMask as Depth
 from regard.training.train_module import blocks

@@ -90,7 +90,7 @@ def test_long_steps_are_estimated(where: Path, monkeypatch: pytest.MonkeyPatch) 
     """Who only wants to see the plan does not wait for a few steps of minutes each."""
     steps: list[int] = []
     monkeypatch.setattr(plans.Loop, "step", lambda self, number: steps.append(number))
-    monkeypatch.setattr(plans, "gemm_peak", lambda dtype: 1e5)
+    monkeypatch.setattr(plans, "gemm_peak", lambda dtype, device: 1e5)
     notes: list[str] = []
     run_recipe = recipe("gpt", where, budget={"steps": None, "minutes": 600.0})
     plan = plans.prepare(

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from regard.core.errors import ConfigError, InputError, StorageError
+from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
 from regard.core.files import replacing
 from regard.data.examples import Example, LabeledExample, TaggedExample
-from regard.data.files import PACKED, TextFile
+from regard.data.files import PACKED, TextFile, suffix_of
 from regard.data.problems import FileLine, Problems
 from regard.data.readers import BY_SUFFIX, ExampleReader, ReaderOptions
 from regard.data.tags import detect, of_entities
@@ -47,9 +47,11 @@ def read_source(
         return read_text(name, problems)
     if task not in TASKS or not find(task).varied:
         able = [TEXT, *(each for each in TASKS if find(each).varied)]
+        if task not in TASKS:
+            raise UnknownName("task", task, able)
         raise ConfigError(
-            f"--task is {task!r}; variants are made for {', '.join(able)}"
-            + ("; in other tasks the answer would change with the text" if task in TASKS else "")
+            f"--task is {task!r}; variants are made for {', '.join(able)}; in other tasks the "
+            "answer would change with the text"
         )
     reader = ExampleReader(name, find(task), options, problems)
     examples = list(reader)
@@ -68,6 +70,13 @@ def read_text(name: str, problems: Problems) -> ExampleSource:
     path, blank = Path(name), 0
     if not path.is_file():
         raise InputError(f"{name} is no file; give a text file, or --task for labeled examples")
+    form = BY_SUFFIX.get(suffix_of(path), "lines")
+    if form != "lines":
+        able = ", ".join(each for each in TASKS if find(each).varied)
+        raise InputError(
+            f"{name} holds records ({form}), and without --task every line is read as a text; give "
+            f"--task with one of {able}, or a file of plain text"
+        )
     source = ExampleSource(TEXT, [], "lines")
     for number, line in TextFile(path, name, problems).lines():
         place = FileLine(name, number)

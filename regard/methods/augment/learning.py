@@ -30,7 +30,8 @@ from regard.tasks import TASKS, objective_of, objectives
 from regard.tasks import task as find_task
 from regard.tasks.labeled import LabeledObjective
 from regard.training.build import family, is_directory
-from regard.training.recipe import Augment, Recipe
+from regard.training.recipe import Recipe
+from regard.training.recipe_parts import Augment
 
 LEAST = 0.01  # the share of words that `check` assumes if the recipe sets none
 

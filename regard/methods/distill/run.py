@@ -50,7 +50,8 @@ from regard.training.build import is_directory
 from regard.training.data import learned
 from regard.training.parallel import ProcessGroup
 from regard.training.progress import watch
-from regard.training.recipe import Budget, Recipe, replaced
+from regard.training.recipe import Recipe, replaced
+from regard.training.recipe_parts import Budget
 from regard.training.run import RECIPE, check_place
 
 FIRST, PLAN = "first", "distill.json"

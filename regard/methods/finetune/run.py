@@ -27,7 +27,14 @@ from regard.methods.finetune.multi_stage import (
     read_unlabeled,
     resumed,
 )
-from regard.methods.runs import BEFOREHAND, Facts, StageInterrupted, data_for, run
+from regard.methods.runs import (
+    BEFOREHAND,
+    Facts,
+    StageInterrupted,
+    check_pretrained,
+    data_for,
+    run,
+)
 from regard.models import FAMILIES
 from regard.tasks import as_text as texts
 from regard.tasks import task as find
@@ -35,7 +42,8 @@ from regard.tasks.corpus import read_all
 from regard.training.build import family
 from regard.training.parallel import ProcessGroup
 from regard.training.progress import watch
-from regard.training.recipe import Budget, Recipe, replaced
+from regard.training.recipe import Recipe, replaced
+from regard.training.recipe_parts import Budget
 from regard.training.run import RECIPE, check_place
 
 PLAIN = FinetuneOptions()
@@ -81,11 +89,7 @@ def check(recipe: Recipe) -> None:
     task = find(recipe.examples.task or "")
     if not task.finetuned:
         raise ConfigError("preferences are learned by 'regard align MODEL --data FILE --out RUN'")
-    if not Path(recipe.model, "config.json").is_file():
-        raise ConfigError(
-            f"{recipe.model} is no model directory; fine-tuning needs a pre-trained model: give a "
-            "run of 'regard train', or a published directory"
-        )
+    check_pretrained(recipe.model, "fine-tuning needs a pre-trained model")
 
 
 def rehearse(recipe: Recipe, stages: FinetuneOptions) -> None:

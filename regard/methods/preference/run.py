@@ -21,9 +21,10 @@ from typing import Any
 from regard.core.errors import ConfigError, UnknownName
 from regard.formats.directory import Checkpoint
 from regard.methods.preference.rewards import reward_options
-from regard.methods.runs import run
+from regard.methods.runs import check_pretrained, run
 from regard.training import recipe as recipes
-from regard.training.recipe import Recipe, Robust, Table
+from regard.training.recipe import Recipe, Table
+from regard.training.recipe_parts import Robust
 
 TASK = "prefer"
 SHARED: Table = {
@@ -72,11 +73,7 @@ def prefer(
 def check(recipe: Recipe) -> None:
     """Raises ConfigError for a recipe that cannot be trained in this way, before any data
     is read."""
-    if not Path(recipe.model, "config.json").is_file():
-        raise ConfigError(
-            f"{recipe.model} is no model directory; preference tuning needs a trained model: give "
-            "a run of 'regard train' or 'regard finetune', or a published directory"
-        )
+    check_pretrained(recipe.model, "preference tuning needs a trained model")
     name, parallel = recipe.objective.get("name"), recipe.engine.parallel
     if name != "reward" and reward_options(Path(recipe.model)) is not None:
         raise ConfigError(

@@ -27,7 +27,8 @@ from regard.models import FAMILIES
 from regard.tasks.corpus import labeled_data
 from regard.training import run as runs
 from regard.training.loop import Loop
-from regard.training.recipe import ExamplesConfig, Recipe, make
+from regard.training.recipe import Recipe, make
+from regard.training.recipe_parts import ExamplesConfig
 from tests.refusals import mentions, refuses
 from tests.tasks import tuning
 from tests.tasks.tuning import stop as stop
