@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 from regard.cli.guess import check_there
 from regard.cli.options import AskedFor, Command
-from regard.core.errors import ConfigError, InputError
+from regard.core.errors import ConfigError, InputError, counted
 from regard.core.options import FIELD, SKIP, Argument, Option, PartialOptions
-from regard.core.plural import counted
 from regard.core.tables import Table
 from regard.data.augment.examples import AugmentSettings
 from regard.data.prepare import PreparePlan

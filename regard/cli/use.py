@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from regard.cli.guess import check_asked, check_order
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import notes, say, text_or_input, unescaped, utf8
-from regard.core.errors import InputError
+from regard.core.errors import InputError, counted
 from regard.core.options import (
     DOWNLOAD,
     MAX_NEW_TOKENS,
@@ -21,7 +21,6 @@ from regard.core.options import (
     Option,
     PartialOptions,
 )
-from regard.core.plural import counted
 from regard.core.tables import Table
 from regard.data.readers import ReaderOptions as Reading
 from regard.decoding.options import DecodingOptions as Decoding

@@ -60,3 +60,11 @@ class UnknownName(RegardError):
         """The first error with the messages of all, a line each."""
         errors[0].args = ("\n".join(map(str, errors)),)
         return errors[0]
+
+
+def counted(number: int, what: str) -> str:
+    """Writes a count in words, as messages need it: 1 step, 2 steps, 1,000 queries."""
+    if number == 1:
+        return f"1 {what}"
+    ending = f"{what[:-1]}ies" if what.endswith("y") and what[-2] not in "aeiou" else f"{what}s"
+    return f"{number:,} {ending}"

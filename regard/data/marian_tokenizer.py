@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken
 
 from regard.core.errors import FormatError
 from regard.core.files import parse_json
-from regard.data.tokenizer_classes import MARIAN
+from regard.data.tokenizer_classes import MARIAN, class_of, from_vocab_files
 from regard.data.vocab_files import VocabFiles, declared, str_of
 
 ROLES = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
@@ -175,3 +176,14 @@ def marian(source: VocabFiles) -> tuple[Any, Any, dict[str, bytes]]:
     one, two = (MarianSide(vocab, cutters[0], cutter, roles) for cutter in cutters)
     config = declared(source, MARIAN, {**roles})
     return one, two, source.files | {"tokenizer_config.json": config}
+
+
+def from_older_files(directory: Path, files: dict[str, bytes]) -> tuple[Any, Any, dict[str, bytes]]:
+    """Builds the tokenizer of a directory without tokenizer.json, and that of the target language
+    where it is another. Returns both, and the files that make them open again."""
+    source = VocabFiles.read(directory, files)
+    name = class_of(source)
+    if name == MARIAN:
+        return marian(source)
+    fast, files = from_vocab_files(source, name)
+    return fast, None, files

@@ -66,21 +66,14 @@ class Tokenizer:
     @classmethod
     def build(cls, directory: Path, files: dict[str, bytes]) -> Tokenizer:
         """Builds it from tokenizer.json, or from the older files of its class."""
-        from regard.data.marian_tokenizer import marian
-        from regard.data.tokenizer_classes import MARIAN, class_of, from_vocab_files
-        from regard.data.vocab_files import VocabFiles
-
         target = None
         if "tokenizer.json" in files:
             fast = Fast.from_str(files["tokenizer.json"].decode())
         else:
-            source = VocabFiles.read(directory, files)
+            from regard.data.marian_tokenizer import from_older_files
+
             try:
-                name = class_of(source)
-                if name == MARIAN:
-                    fast, target, files = marian(source)
-                else:
-                    fast, files = from_vocab_files(source, name)
+                fast, target, files = from_older_files(directory, files)
             except FormatError as error:
                 return cls(None, files, reason=f"the tokenizer of {directory}: {error}")
         fast.no_padding()  # the padding and truncation of a file are for its own library

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.core.errors import InputError, RegardError
-from regard.core.plural import counted
+from regard.core.errors import InputError, RegardError, counted
 from regard.models import FAMILIES
 from regard.models.family import PaperDefaults
 from regard.objectives.base import Objective, hooks_of

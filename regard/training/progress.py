@@ -18,8 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from regard.core.errors import UnknownName
-from regard.core.plural import counted
+from regard.core.errors import UnknownName, counted
 
 Record = dict[str, Any]
 BARS = "▁▂▃▄▅▆▇█"

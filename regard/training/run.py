@@ -22,10 +22,9 @@ from typing import Any
 
 import torch
 
-from regard.core.errors import ConfigError, Diverged, RegardError, StorageError
+from regard.core.errors import ConfigError, Diverged, RegardError, StorageError, counted
 from regard.core.files import write_json
 from regard.core.lock import RunLock
-from regard.core.plural import counted
 from regard.core.stop import StopSignal
 from regard.formats import directory
 from regard.objectives.base import Objective, hooks_of

@@ -16,10 +16,9 @@ import transformers
 import regard
 from regard.cli.guess import unknown_option
 from regard.cli.main import main, program
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError, UnknownName, counted
 from regard.core.foreign import ours, plain
 from regard.core.foreign_options import ARGUMENTS, INSTEAD, KEYS, OBJECTIVES_WITH
-from regard.core.plural import counted
 from regard.models import FAMILIES, sizes
 from regard.objectives import OBJECTIVES, objective
 from regard.tasks import TASKS, objectives
