@@ -15,6 +15,7 @@ docs/probing.svg.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 import time
@@ -223,16 +224,15 @@ def section(rows: list[dict[str, Any]]) -> str:
 
 def drawn(rows: list[dict[str, Any]]) -> str:
     """Draws one panel per task, by its own measure."""
-    from regard.methods.probe.report import TITLES, panels
-    from regard.report.curves import svg
+    from regard.methods.probe.page import charts
+    from regard.report.curves import panel_of, svg
 
-    chosen = []
+    panels = []
     for row in rows:
         task = TASKS[row["name"]]
-        wanted = TITLES["task", task.measure]
-        named = {**row, "task": task.title}
-        chosen += [panel for panel in panels(named) if panel.title.endswith(wanted)]
-    return svg(chosen)
+        panel = panel_of(charts(row)[f"task-{task.measure}"])
+        panels.append(dataclasses.replace(panel, title=f"{task.title}: {panel.title}"))
+    return svg(panels)
 
 
 def main() -> None:

@@ -259,7 +259,7 @@ def probe(
     """Measure what a model's layers and heads encode, compared with an untrained model.
 
     Small probes learn labels from frozen hidden states, layer by layer; OUT gets figures
-    (probe.json) and curves (probe.svg). The values of --task are:
+    (probe.json) and a page with curves (probe.html). The values of --task are:
 
     \b
       FILE               words with tags, texts or pairs with labels; CoNLL-U: the parts of
@@ -457,7 +457,7 @@ def where_evaluated(result: Table) -> str:
 
 def where_probed(result: Table) -> str:
     done = result["outcome"] != "interrupted"
-    return f"the picture is {Path(result['out'], 'probe.svg')}" if done else ""
+    return f"the page is {Path(result['out'], 'probe.html')}" if done else ""
 
 
 def evaluated_lines(result: Table) -> Iterator[str]:

@@ -10,16 +10,14 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from xml.sax.saxutils import escape
 
+from regard.core.bilingual import Bilingual
 from regard.report import clean
-
-Point = tuple[float, float]
+from regard.report.charts import LineChart, Point, thin
 
 ACROSS, DOWN = 640, 250  # pixels of a panel
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 52, 34
-MOST = 500  # points of a line; more cannot be seen
 
 STYLE = """
     .c-ground { fill: #ffffff } .c-grid { stroke: #e5e7eb; stroke-width: 1 }
@@ -66,8 +64,6 @@ class Panel:
     span: tuple[float, float] | None = None  # from where to where; that of the lines unless given
     logarithmic: tuple[bool, bool] = (False, False)  # the scale across, the scale upwards
     marks: Sequence[float] = ()  # places across that get a number; the two ends unless given
-    chinese: tuple[str, str] = ("", "")  # `title` and `across`, on a page of two languages
-    key: str = ""  # makes its ids its own on a page with several panels of one title
 
     @property
     def known(self) -> list[CurveLine]:
@@ -87,6 +83,25 @@ class Panel:
         return seen and (x > 0 or not across) and (min(ys) > 0 or not up)
 
 
+def panel_of(chart: LineChart) -> Panel:
+    """A chart of a page as a picture that is saved, in English."""
+
+    def english(text: Bilingual | str) -> str:
+        return text.en if isinstance(text, Bilingual) else text
+
+    lines = [
+        CurveLine(
+            english(line.name),
+            [(x, y) for x, y in chart.known(line.points) if x is not None and y is not None],
+            line.ink, line.faint, len(line.points) <= 24, line.band,
+        )
+        for line in chart.shown
+    ]  # fmt: skip
+    x = chart.axes[0]
+    return Panel(english(chart.title), lines, chart.y.zero, english(x.name), x.span,
+                 (x.log, chart.y.log), x.ticks)  # fmt: skip
+
+
 def svg(panels: Sequence[Panel]) -> str:
     """A file of its own with one panel above the other."""
     shown = [panel for panel in panels if panel.known]
@@ -102,17 +117,6 @@ def svg(panels: Sequence[Panel]) -> str:
     for i, panel in enumerate(shown):
         body += [f'  <g transform="translate(0 {i * DOWN})">', *drawn(panel), "  </g>"]
     return "\n".join([*body, "</svg>"]) + "\n"
-
-
-def inline(panel: Panel) -> str:
-    """One panel for a page that holds STYLE once; empty where there is nothing to show."""
-    if not panel.known:
-        return ""
-    head = (
-        f'<svg viewBox="0 0 {ACROSS} {DOWN}" role="img" aria-label="{attribute(panel.title)}" '
-        'preserveAspectRatio="xMidYMid meet">'
-    )
-    return "\n".join([head, *drawn(panel), "</svg>"])
 
 
 def drawn(panel: Panel) -> list[str]:
@@ -131,7 +135,9 @@ def drawn(panel: Panel) -> list[str]:
         up = share(point[1], low, high, panel.logarithmic[1])
         return LEFT + across * (ACROSS - LEFT - RIGHT), DOWN - BOTTOM - up * (DOWN - TOP - BOTTOM)
 
-    body = said_twice("c-text c-heading", f'x="{LEFT}" y="20"', panel.title, panel.chinese[0])
+    body = [
+        f'  <text class="c-text c-heading" x="{LEFT}" y="20">{escape(clean(panel.title))}</text>'
+    ]
     body += legend(lines)
     for tick in ticks:
         y = place((first, tick))[1]
@@ -141,7 +147,7 @@ def drawn(panel: Panel) -> list[str]:
             f"{said(tick)}</text>"
         )
     body += below(panel, first, last, [(m, place((m, high))[0]) for m in panel.marks])
-    name = "clip-" + re.sub(r"\W+", "-", f"{panel.key} {panel.title}".lower()).strip("-")
+    name = "clip-" + re.sub(r"\W+", "-", panel.title.lower()).strip("-")
     body.append(
         f'  <clipPath id="{name}"><rect x="{LEFT}" y="{TOP - 4}" width="{ACROSS - LEFT - RIGHT}" '
         f'height="{DOWN - TOP - BOTTOM + 8}"/></clipPath>'
@@ -163,16 +169,6 @@ def share(value: float, low: float, high: float, logarithmic: bool) -> float:
     if logarithmic:
         value, low, high = math.log(max(value, 1e-300)), math.log(low), math.log(high)
     return (value - low) / ((high - low) or 1.0)
-
-
-def said_twice(inks: str, where: str, english: str, chinese: str) -> list[str]:
-    """A text, or both of them where a page shows one at a time."""
-    if not chinese:
-        return [f'  <text class="{inks}" {where}>{escape(clean(english))}</text>']
-    return [
-        f'  <text class="{inks} {language}" lang="{language}" {where}>{escape(clean(text))}</text>'
-        for language, text in (("en", english), ("zh", chinese))
-    ]
 
 
 def path(line: CurveLine, points: Sequence[Point], clip: str) -> str:
@@ -208,8 +204,10 @@ def legend(lines: Sequence[CurveLine]) -> list[str]:
 def below(panel: Panel, first: float, last: float, marks: Sequence[Point] = ()) -> list[str]:
     """The numbers under the picture (its marks, or its two ends), and what they count."""
     y, right = DOWN - BOTTOM + 18, ACROSS - RIGHT
-    middle = f'x="{(LEFT + right) / 2:.0f}" y="{y + (12 if marks else 0)}" text-anchor="middle"'
-    body = said_twice("c-text c-note", middle, panel.across, panel.chinese[1])
+    body = [
+        f'  <text class="c-text c-note" x="{(LEFT + right) / 2:.0f}" '
+        f'y="{y + (12 if marks else 0)}" text-anchor="middle">{escape(clean(panel.across))}</text>'
+    ]
     if not marks:
         marks = [(first, LEFT), (last, right)]
     shown = -1e9
@@ -252,29 +250,6 @@ def steps_between(low: float, high: float, count: int = 4) -> list[float]:
     return [round(i * step, 12) for i in range(start, end + 1)]
 
 
-def smooth(points: Sequence[Point], window: int | None = None) -> list[Point]:
-    """A running mean over about `window` points (a fiftieth of them, unless given)."""
-    window = max(2, len(points) // 50) if window is None else window
-    keep, total, weight, means = 1.0 - 1.0 / window, 0.0, 0.0, []
-    for x, y in finite(points):
-        total, weight = keep * total + (1 - keep) * y, keep * weight + (1 - keep)
-        means.append((x, total / weight))
-    return means
-
-
-def thin(points: Sequence[Point], most: int = MOST) -> list[Point]:
-    """At most so many points: means of neighbors, the first and the last as they are."""
-    if len(points) <= most:
-        return list(points)
-    inner, groups = points[1:-1], most - 2
-    edges = [len(inner) * i // groups for i in range(groups + 1)]
-    thinned = [points[0]]
-    for a, b in pairwise(edges):
-        part = inner[a:b]
-        thinned.append((sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)))
-    return [*thinned, points[-1]]
-
-
 def finite(points: Sequence[Point]) -> list[Point]:
     return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
 
@@ -285,7 +260,3 @@ def said(value: float) -> str:
         if abs(value) >= limit * 10 or (abs(value) >= limit and value % limit == 0):
             return f"{value / limit:.4g}{letter}"
     return f"{value:.0e}" if 0 < abs(value) < 1e-3 else f"{value:.4g}"
-
-
-def attribute(text: str) -> str:
-    return escape(clean(text), {'"': "&quot;"})

@@ -11,21 +11,23 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import jinja2
 
+from regard.core.bilingual import Bilingual
 from regard.core.errors import RegardError
 from regard.core.files import write_text
 from regard.formats.directory import describe
 from regard.report import clean
-from regard.report.curves import STYLE, CurveLine, Panel, inline, smooth, svg
+from regard.report.charts import ChartAxis, Line, LineChart, smooth, thin
+from regard.report.curves import panel_of, svg
+from regard.report.pages import Figure, both_of, filled, named, page, words
 from regard.training.progress import Record, duration, number, peak_share, read_metrics, size
 
 HERE = Path(__file__).with_name("templates")
-PAGE = (HERE / "page.html").read_text(encoding="utf-8")  # of all pages, for `str.format`
+WORDS = words("run")
 
 
 @dataclass
@@ -93,46 +95,52 @@ class RunRecord:
         """A number of every step that has it."""
         return [(r["step"], r[name]) for r in self.steps if plain(r.get(name))]
 
-    def verdict(self) -> str:
+    def verdict(self) -> Bilingual:
         best, last = self.best(), self.steps[-1] if self.steps else {}
         if best is not None and self.measures[0] in best["valid"]:
-            figure = f"{words(self.measures[0])} {number(best['valid'][self.measures[0]])}"
-            tokens = f", after {best['tokens']:,} tokens" if plain(best.get("tokens")) else ""
-            return f"Best validation: {figure} at step {best['step']:,}{tokens}."
+            name, value = both_of(named(self.measures[0])), number(best["valid"][self.measures[0]])
+            figure = Bilingual(f"{name.en} {value}", f"{name.zh} {value}")
+            step, tokens = f"{best['step']:,}", best.get("tokens")
+            if plain(tokens):
+                return filled(WORDS["best_after"], figure=figure, step=step, tokens=f"{tokens:,}")
+            return filled(WORDS["best"], figure=figure, step=step)
         if plain(last.get("loss")):
-            return f"Loss {number(last['loss'])} at step {last['step']:,}; nothing was validated."
-        return "Nothing was measured."
+            return filled(WORDS["only_loss"], loss=number(last["loss"]), step=f"{last['step']:,}")
+        return WORDS["nothing"]
 
 
 def write_report(directory: Path | str) -> Path:
     """Writes report.html into the directory of a run."""
     story = RunRecord.read(Path(directory))
-    title = f"{story.name} · {story.objective}" if story.objective else story.name
     columns, splits = splits_of(story)
-    body = TEMPLATES.get_template("report.html").render(
-        title=title,
-        story=story,
-        curves="".join(inline(panel) for panel in panels(story)),
-        figures=figures(story),
-        measures=["step", *map(words, story.measures)],
+    rows = figures(story)
+    text = page(
+        "run",
+        f"{story.name} · {story.objective}" if story.objective else story.name,
+        locales=["run"],
+        charts=charts(story),
+        verdict=story.verdict(),
+        paper=rows.pop("paper", ""),
+        figures=[(WORDS[key], value) for key, value in rows.items()],
+        measures=[WORDS["step"], *map(named, story.measures)],
         validations=validation_rows(story),
-        about=about_data(story),
-        columns=columns,
+        about=[(WORDS[key], value) for key, value in about_data(story).items()],
+        columns=[WORDS[key] for key in columns],
         splits=splits,
-        config=list(table_of(story.model.get("config")).items()),
-        machine=list(table_of(story.facts.get("machine")).items()),
+        recipe=story.recipe_text.strip(),
+        config=[(k, flat(v)) for k, v in table_of(story.model.get("config")).items()],
+        machine=[(k, flat(v)) for k, v in table_of(story.facts.get("machine")).items()],
     )
-    page = PAGE.format(title=escape(title), style=STYLE, body=body)
-    return replace(story.directory / "report.html", page)
+    return replace(story.directory / "report.html", text)
 
 
 def write_card(directory: Path | str, *, license: str | None = None) -> Path:
     """Writes the model card, README.md with metadata, and curves.svg into a run's directory."""
     story = RunRecord.read(Path(directory))
     model = described(story.directory)
-    curves = [panel for panel in panels(story) if panel.known]
+    curves = charts(story)
     if curves:
-        replace(story.directory / "curves.svg", svg(curves))
+        replace(story.directory / "curves.svg", svg(list(map(panel_of, curves.values()))))
     best = story.best()
     measured = [(k, v) for k, v in best["valid"].items() if plain(v)] if best else []
     tags = ["regard", model.get("family") or story.model.get("family"), story.objective]
@@ -150,13 +158,21 @@ def write_card(directory: Path | str, *, license: str | None = None) -> Path:
         dataset=Path(str(table_of(story.facts.get("data")).get("path") or "text")).name,
         best=best,
         measured=measured,
-        results=[(words(name), value) for name, value in measured],
-        figures=[row for row in figures(story) if row[0] not in ("parameters", "paper")],
+        verdict=story.verdict().en,
+        results=[(both_of(named(name)).en, number(value)) for name, value in measured],
+        figures=[
+            (WORDS[k].en, as_text(v))
+            for k, v in figures(story).items()
+            if k not in ("parameters", "paper")
+        ],
         curves=curves,
         # Of where the text lay, only the last name.
-        about=[(k, Path(v).name if k == "path" else v) for k, v in about_data(story)],
-        columns=columns,
-        splits=splits,
+        about=[
+            (k, Path(as_text(v)).name if k == "path" else as_text(v))
+            for k, v in about_data(story).items()
+        ],
+        columns=[WORDS[key].en for key in columns],
+        splits=[[as_text(value) for value in row] for row in splits],
         fence=fence,
     )
     return replace(story.directory / "README.md", re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
@@ -170,43 +186,58 @@ def described(directory: Path) -> dict[str, Any]:
         return {}
 
 
-def panels(story: RunRecord) -> list[Panel]:
+def charts(story: RunRecord) -> dict[str, LineChart]:
     """Loss, each measure of the validation, rate and speed, all over the same steps."""
     steps = [r["step"] for r in story.records]
-    span = (min(steps, default=0), max(steps, default=0))
+    x = ChartAxis(WORDS["step"], "count", span=(min(steps, default=0), max(steps, default=0)))
     loss, rate, speed = (story.points(k) for k in ("loss", "lr", "tokens_per_second"))
-    noisy, mean = CurveLine("step", loss, faint=True), CurveLine("mean", smooth(loss))
-    drawn = [Panel("Loss of each step, in nats", [noisy, mean], span=span)]
-    for name in story.measures[:3]:
+    noisy = Line(WORDS["each_step"], thin(loss), faint=True)
+    drawn = {
+        "loss": LineChart(WORDS["loss_chart"], [noisy, Line(WORDS["mean"], thin(smooth(loss)))], x)
+    }
+    for i, name in enumerate(story.measures[:3]):
         points = [(r["step"], r["valid"].get(name)) for r in story.validations]
-        line = CurveLine(words(name), [(x, y) for x, y in points if plain(y)], 2, dots=True)
-        drawn.append(Panel(f"Validation: {words(name)}", [line], span=span))
-    drawn.append(Panel("Learning rate", [CurveLine("lr", rate, 3)], zero=True, span=span))
-    drawn.append(Panel("Tokens per second", [CurveLine("speed", speed, 4)], zero=True, span=span))
-    return drawn
+        line = Line(named(name), [(a, b) for a, b in points if plain(b)], 2)
+        title = filled(WORDS["validation_chart"], name=both_of(named(name)))
+        drawn[f"validation-{i}"] = LineChart(title, [line], x)
+    zero = ChartAxis(zero=True)
+    drawn["lr"] = LineChart(WORDS["lr_chart"], [Line(WORDS["lr_chart"], thin(rate), 3)], x, zero)
+    drawn["speed"] = LineChart(
+        WORDS["speed_chart"], [Line(WORDS["speed_chart"], thin(speed), 4)], x, zero
+    )
+    return {key: chart for key, chart in drawn.items() if chart.shown}
 
 
-def figures(story: RunRecord) -> list[tuple[str, str]]:
-    """What the run was and cost, in words."""
+def figures(story: RunRecord) -> dict[str, Any]:
+    """What the run was and cost, by the keys of the words for it."""
     facts, last = story.facts, story.steps[-1] if story.steps else {}
     progress = table_of(facts.get("progress"))
-    seconds = progress.get("seconds", last.get("seconds"))
-    rows: list[tuple[str, Any]] = [
-        ("outcome", facts.get("outcome")),
-        ("parameters", story.model.get("parameters")),
-        ("paper", story.model.get("paper")),
-        ("steps", progress.get("step", last.get("step"))),
-        ("tokens learned from", progress.get("tokens", last.get("tokens"))),
-        ("time in steps", duration(seconds) if plain(seconds) else None),
-        ("tokens per second", last.get("tokens_per_second")),
-        ("share of the machine's GEMM peak", share_of_peak(story, seconds)),
-        ("peak memory", facts.get("peak_memory") and size(facts["peak_memory"])),
-        ("precision", facts.get("precision")),
-        ("processes", facts.get("world")),
-        ("last loss", last.get("loss")),
-    ]
-    rows = [(k, round(v) if k == "tokens per second" and plain(v) else v) for k, v in rows]
-    return [(k, number(v) if plain(v) else str(v)) for k, v in rows if v not in (None, "")]
+    seconds, speed = progress.get("seconds", last.get("seconds")), last.get("tokens_per_second")
+    memory = facts.get("peak_memory")
+    rows: dict[str, Any] = {
+        "outcome": outcome_of(facts.get("outcome")),
+        "parameters": story.model.get("parameters"),
+        "paper": story.model.get("paper"),
+        "steps": progress.get("step", last.get("step")),
+        "tokens_learned": progress.get("tokens", last.get("tokens")),
+        "time": Figure(seconds, duration(seconds)) if plain(seconds) else None,
+        "speed": Figure(speed, number(round(speed))) if plain(speed) else None,
+        "peak_share": share_of_peak(story, seconds),
+        "memory": Figure(memory, size(memory)) if plain(memory) and memory else None,
+        "precision": facts.get("precision"),
+        "processes": facts.get("world"),
+        "last_loss": last.get("loss"),
+    }
+    return {key: cell(value) for key, value in rows.items() if value not in (None, "")}
+
+
+def outcome_of(text: Any) -> Any:
+    """How a run ended, in both languages where it ended as runs do."""
+    early = re.fullmatch(r"stopped early: no better validation in (\d+)", str(text))
+    if early:
+        return filled(WORDS["outcome_early"], count=early[1])
+    known = (word for key, word in WORDS.items() if key.startswith("outcome_") and word.en == text)
+    return next(known, text)
 
 
 def share_of_peak(story: RunRecord, seconds: Any) -> str | None:
@@ -224,11 +255,13 @@ def validation_rows(story: RunRecord, most: int = 25) -> list[list[Any]]:
     chosen = records[:: -(-len(records) // most)] if len(records) > most else records
     if records and chosen[-1] is not records[-1]:
         chosen = [*chosen, records[-1]]
-    return [[r["step"], *(r["valid"].get(name) for name in story.measures)] for r in chosen]
+    return [
+        [cell(r["step"]), *(cell(r["valid"].get(name)) for name in story.measures)] for r in chosen
+    ]
 
 
 def splits_of(story: RunRecord) -> tuple[list[str], list[list[Any]]]:
-    """The data's summary as a table: one row for each split."""
+    """The data's summary as a table, one row for each split, and the keys of its columns."""
     data = table_of(story.facts.get("data"))
     splits = {k: v for k, v in table_of(data.get("splits")).items() if isinstance(v, dict)}
     columns = [
@@ -239,14 +272,14 @@ def splits_of(story: RunRecord) -> tuple[list[str], list[list[Any]]]:
     for name, split in splits.items():
         tokens, count = split.get("tokens"), split.get("bytes")
         ratio = count / tokens if plain(tokens) and plain(count) and tokens else None
-        rows.append([name, *(split.get(column) for column in columns), ratio])
-    return ["split", *columns, "bytes per token"], rows
+        rows.append([name, *(cell(split.get(column)) for column in columns), cell(ratio)])
+    return ["split", *columns, "bytes_per_token"], rows
 
 
-def about_data(story: RunRecord) -> list[tuple[str, str]]:
+def about_data(story: RunRecord) -> dict[str, Any]:
     data = table_of(story.facts.get("data"))
-    rows = [(k, data.get(k)) for k in ("path", "sources", "tokenizer", "vocab_size")]
-    return [(k, number(v) if plain(v) else flat(v)) for k, v in rows if v]
+    keys = ("path", "sources", "tokenizer", "vocab_size")
+    return {k: cell(data[k]) if plain(data[k]) else flat(data[k]) for k in keys if data.get(k)}
 
 
 # -- small parts
@@ -268,10 +301,6 @@ def table_of(value: Any, key: str = "value") -> Record:
     return {} if value is None else {key: value}
 
 
-def words(name: str) -> str:
-    return name.replace("_", " ")
-
-
 def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
@@ -287,20 +316,23 @@ def one_line(text: Any) -> str:
     return clean(str(text)).replace("<", "&lt;").replace("`", "'")
 
 
-def cell(value: Any) -> str:
-    return number(value) if plain(value) else "" if value is None else str(value)
+def cell(value: Any) -> Any:
+    """What a table of the page shows: a number carries itself exactly."""
+    if plain(value):
+        return Figure(value, number(value))
+    return value if isinstance(value, Figure | Bilingual) else "" if value is None else str(value)
+
+
+def as_text(value: Any) -> str:
+    """A cell in plain English."""
+    return value.text if isinstance(value, Figure) else both_of(value).en
 
 
 TEMPLATES = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(HERE),
-    autoescape=jinja2.select_autoescape(["html"]),
-    trim_blocks=True,
-    lstrip_blocks=True,
+    loader=jinja2.FileSystemLoader(HERE), trim_blocks=True, lstrip_blocks=True
 )
 TEMPLATES.tests["plain"] = plain
 TEMPLATES.filters |= {
-    "flat": flat,
-    "cell": cell,
     "one_line": one_line,
     # A string as YAML has it; JSON's is one of its kinds.
     "quoted": lambda text: json.dumps(clean(str(text)), ensure_ascii=False),

@@ -127,7 +127,7 @@ def test_every_way_of_keeping_weights_is_read_back(
 def test_facts_of_a_graph_are_named_and_their_weights_shown(page: Any, tmp_path: Path) -> None:
     recorded = look(regard.load(informed(tmp_path)), "the film was dull", knowledge=True)
     shown = page(recorded.save(tmp_path / "page.html"))
-    assert shown.locator(".facts li").all_inner_texts() == ["film — of warm"]
+    assert shown.locator(".known li").all_inner_texts() == ["film — of warm"]
     assert "fact from the knowledge graph" in shown.locator("body").inner_text()
     choose(shown, 1, 0)
     weights = recorded.sides[0].stack("self").layers[1].weights(0)
@@ -217,7 +217,7 @@ def test_memory_streams_and_pairs(page: Any, pages: Any) -> None:
     weights = listed(shown)
     same(weights, side.stack("self").layers[0].weights(0)[1])
     assert min(weights) < 6  # the memory is read
-    assert "memory, before the text" in shown.locator(".legend").inner_text()
+    assert "memory, before the text" in shown.locator(".marks").inner_text()
 
 
 def saved(shown: Any, button: str) -> bytes:
@@ -249,7 +249,7 @@ def test_broken_characters_are_whole(page: Any, pages: Any) -> None:
     shown = page(pages("bytes")[0])
     svg = saved(shown, "#svg").decode()
     assert "猫₁" in svg and "🤖₄" in svg and "\ufffd" not in svg
-    assert "bytes of one character" in shown.locator(".legend").inner_text()
+    assert "bytes of one character" in shown.locator(".marks").inner_text()
 
 
 @pytest.mark.parametrize("name", ["gpt", "two", "xlnet", "pair"])

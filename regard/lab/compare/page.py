@@ -1,7 +1,6 @@
 """The page of a comparison: one file that needs nothing else, in English and Chinese.
 
-Words and tables are in the page as it is; pictures are drawn by a small script from the numbers
-that the page carries. What others wrote (texts, names, paths) only ever becomes text.
+What others wrote (texts, names, paths) only ever becomes text.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import json
 import math
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 from regard.core.bilingual import Bilingual
@@ -25,13 +23,15 @@ from regard.lab.compare.verdict import (
     RankedMetric,
     say,
 )
-from regard.report.pages import lines, rendered, words
+from regard.report import pages
+from regard.report.charts import ChartAxis, HeatChart, Line, LineChart, PageChart
+from regard.report.pages import lines
 from regard.training.progress import duration, number, size
 from regard.training.report import plain
 
 Report = dict[str, Any]
 
-INKS = 10  # told apart by color and by shape; an eleventh model is the first again, dashed
+WORDS = pages.words("compare")
 BREAK = "↵"
 POINTS = 200  # of a line; more cannot be seen
 
@@ -42,15 +42,15 @@ def page(report: Report) -> str:
     apart = [(key, ranking(report, m)) for m, key in ((PREFIX, "prefix"), (PSEUDO, "pseudo"))]
     hidden, pairs = ranking(report, HIDDEN), ranking(report, PAIRS, line=0.5)
     firsts = {model: own[0][1] for model, own in models_of(report).items()}
-    panels, attention = curve_panels(report), attention_of(firsts)
-    known = words("compare")
-    drawn = ("ngram", "seed", "seconds", "tokens", "operations", "length")
-    return rendered(
-        Path(__file__).parent,
-        "page.html",
+    attention = attention_of(firsts)
+    return pages.page(
+        "compare",
+        Bilingual(**report["title"]),
+        locales=["compare"],
+        styles=["compare"],
+        charts=charts(report, attention),
         report=report,
-        words=known,
-        inks=INKS,
+        verdict=[Bilingual(**sentence) for sentence in report["verdict"]],
         budget=allowance(ModelBudget(**report["plan"]["budget"])),
         exact=ranking(report, BITS, limit, ngram),
         apart=[(key, own) for key, own in apart if own],
@@ -58,20 +58,10 @@ def page(report: Report) -> str:
         probe=ranking(report, PROBE, more={"untrained": "probe_untrained",
                                            "majority": "probe_majority"}),
         gained=gained(report),
-        panels=panels,
         samples=samples_of(firsts),
         attention=attention,
         without=[model for model, cell in firsts.items() if cell.get("attention", 0) is None],
         command=unfolded(report["recipe"]["command"]),
-        drawn_from={
-            "title": report["title"],
-            "models": report["models"],
-            "panels": panels,
-            "costs": report.get("costs"),
-            "attention": attention,
-            "words": {language: {key: getattr(known[key], language) for key in drawn}
-                      for language in ("en", "zh")},
-        },
         breaks=breaks, count=number, duration=duration, json=json.dumps, operations=operations,
         seconds=seconds, size=size,
     )  # fmt: skip
@@ -111,7 +101,7 @@ def ranking(
     """What a table of one measure shows; `line` is drawn through all its pictures, `more` names
     figures of each model that stand beside it. Empty where no model has the measure.
     """
-    rows = [dict(row) for row in report["tables"][measure.key]]
+    rows = [{**row, "ngram": False} for row in report["tables"][measure.key]]
     if not rows:
         return {}
     values = [x for row in rows for x in (*row["values"], *(row["interval"] or ()))]
@@ -129,7 +119,8 @@ def ranking(
     spans = any(row["interval"] for row in rows)
     if ngram is not None:
         name, mean = f"{ngram['order']}-gram", ngram["bits_per_byte"]
-        rows.append({"model": name, "mean": mean, "ngram": True, "deviation": None})
+        rows.append({"model": name, "mean": mean, "ngram": True, "deviation": None, "best": False,
+                     "interval": None, "values": [], **dict.fromkeys(more or {})})  # fmt: skip
         rows.sort(key=lambda row: row["mean"])
     return {
         "measure": measure,
@@ -180,6 +171,45 @@ def unfolded(command: str) -> str:
 
 
 # -- pictures and texts
+
+
+def charts(report: Report, attention: list[dict[str, Any]]) -> dict[str, PageChart]:
+    """Curves of learning, costs over lengths, and maps of attention."""
+    drawn: dict[str, PageChart] = {}
+    inks = {model: place for place, model in enumerate(report["models"], 1)}
+    along = [ChartAxis(WORDS["seconds"], "seconds", zero=True, key="seconds"),
+             ChartAxis(WORDS["tokens"], "count", zero=True, key="tokens"),
+             ChartAxis(WORDS["operations"], "operations", zero=True, key="operations")]  # fmt: skip
+    for i, panel in enumerate(curve_panels(report)):
+        lines = [
+            Line(Bilingual(*(f"{each['model']} · {word} {each['seed']}" for word in WORDS["seed"])),
+                 each["points"], inks[each["model"]], light=each["seed"] > 1, group=each["model"])
+            for each in panel["lines"]
+        ]  # fmt: skip
+        limit = None if panel["line"] is None else (WORDS["ngram"], panel["line"])
+        title = WORDS.get(f"objective_{panel['group']}", panel["group"])
+        drawn[f"panel-{i}"] = LineChart(title, lines, along, ChartAxis(log=panel["factors"]), limit,
+                                        pages.named(panel["measure"]))  # fmt: skip
+    costs = report.get("costs") or {}
+    for key in ("seconds", "bytes") if costs.get("curves") else ():
+        x = ChartAxis(WORDS["length"], "count", log=True, ticks=costs["lengths"])
+        lines = [
+            Line(model, [(p["length"], p[key]) for p in costs["curves"][model]], ink)
+            for model, ink in inks.items()
+            if model in costs["curves"]
+        ]
+        drawn[f"costs-{key}"] = LineChart(
+            WORDS[f"growth_{key}"], lines, x, ChartAxis(unit=key, log=True)
+        )
+    for i, own in enumerate(attention):
+        for j, layer in enumerate(own["layers"]):
+            title = Bilingual(f"layer {layer['number']}", f"第 {layer['number']} 层")
+            largest = max((x for row in layer["weights"] for x in row), default=0.0)
+            drawn[f"attention-{i}-{j}"] = HeatChart(
+                title, own["tokens"], own["tokens"], layer["weights"], headed=False,
+                high=max(4 / len(own["tokens"]), largest),  # what is even stays pale
+            )  # fmt: skip
+    return drawn
 
 
 def curve_panels(report: Report) -> list[dict[str, Any]]:

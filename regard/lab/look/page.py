@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.report import clean
-from regard.report.pages import rendered, words
+from regard.report import clean, pages
 
 if TYPE_CHECKING:
     from regard.lab.look.recorded import Layer, LookSide, Recorded
@@ -18,9 +16,10 @@ if TYPE_CHECKING:
 def page(recorded: Recorded) -> str:
     names = " / ".join(dict.fromkeys(side.model for side in recorded.sides))
     sides = [side_data(side) for side in recorded.sides]
-    return rendered(
-        Path(__file__).parent, "page.html", names=names, words=words("look"), sides=sides
-    )
+    return pages.page(
+        "look", f"{names} · regard look", locales=["look"], spoken=pages.words("look"),
+        script="look", styles=["look"], data={"sides": sides}, count=len(sides),
+    )  # fmt: skip
 
 
 def side_data(side: LookSide) -> dict[str, Any]:

@@ -5,8 +5,7 @@ OUT/
   cells.jsonl    one line for each layer, seed and model, written when it is finished
   states/        frozen hidden states; deleted at the end
   probe.json     means and deviations, for programs
-  probe.svg      curves over the layers
-  heads/         for --task heads: a heat map of all heads for each statistic
+  probe.html     the page: curves over the layers, heat maps of heads, and a table
 """
 
 from __future__ import annotations
@@ -23,13 +22,14 @@ from regard.core.files import read_json, write_text
 from regard.core.lock import RunLock
 from regard.core.progress import Progress
 from regard.formats.directory import load
+from regard.methods.probe.page import page
 from regard.methods.probe.plan import PLAN, ProbePlan
 from regard.methods.probe.questions import Frozen, question
-from regard.methods.probe.report import Key, head_maps, picture_of, summary
+from regard.methods.probe.report import Key, summary
 from regard.methods.probe.states import add_weights, forget, untrained
 from regard.methods.runs import read_plan, write_plan
 
-CELLS, RESULT, PICTURE, STATES = "cells.jsonl", "probe.json", "probe.svg", "states"
+CELLS, RESULT, PAGE, STATES = "cells.jsonl", "probe.json", "probe.html", "states"
 
 
 def probe(plan: ProbePlan, out: Path, *, quiet: bool = False) -> dict[str, Any]:
@@ -135,12 +135,9 @@ class ProbeExperiment:
             file.write(json.dumps({**line, "figures": figures}) + "\n")
 
     def finish(self) -> dict[str, Any]:
-        """Writes figures and pictures, and deletes the temporary states."""
+        """Writes figures and their page, and deletes the temporary states."""
         result = summary(self.cells, self.question, self.plan, self.layers, self.facts())
-        write(self.out / PICTURE, picture_of(result))
-        if result["of"] == "heads":
-            for name, text in head_maps(result).items():
-                write(self.out / "heads" / f"{name}.svg", text)
+        write(self.out / PAGE, page(result))
         write(self.out / RESULT, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
         shutil.rmtree(self.out / STATES, ignore_errors=True)
         return {**result, "outcome": "done", "out": str(self.out)}

@@ -1,36 +1,17 @@
-"""Summarizes cells: means and deviations over seeds, selectivity, a table, a picture."""
+"""Summarizes cells: means and deviations over seeds, selectivity, and a table in lines."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from regard.methods.probe.control import selectivity
-from regard.methods.probe.heads import STATISTICS
 from regard.methods.probe.probes import MIX
-from regard.report.curves import CurveLine, Panel, said, svg
-from regard.report.heatmap import heat_map
 
 Key = tuple[str, str, int, int]  # source, what, seed, layer
 Figures = dict[str, Any]
-TITLES = {
-    ("task", "accuracy"): "accuracy",
-    ("task", "macro_f1"): "F1, averaged over classes",
-    ("distance", "uuas"): "undirected edges that are right (UUAS)",
-    ("distance", "spearman"): "Spearman's correlation of tree distances",
-    ("depth", "root"): "root accuracy",
-    ("depth", "spearman"): "Spearman's correlation of tree depths",
-    ("head", "accuracy"): "accuracy of each word's head",
-    ("heads", "distance"): "mean distance of attention, tokens",
-    ("heads", "entropy"): "entropy of attention, nats",
-}
-SHARES = {name: f"share of attention on the {name} token" for name in STATISTICS[2:5]}
-SHARES |= {"self": "share of attention on the row itself", "separator": "share on marks"}
 ASIDE = ("heads", "shares", "gamma", "selectivity", "majority", "epochs")  # left out of the table
-INKS = {"trained": 1, "untrained": 2, "control": 3}
-LEVEL = 8  # the ink of baselines, which are the same in all layers
 
 
 def spread(values: Sequence[float]) -> Figures:
@@ -90,64 +71,6 @@ def averaged(figures: Sequence[Figures]) -> Figures:
         elif name != "relations" and all(isinstance(value, int | float) for value in values):
             means[name] = spread(values)
     return means
-
-
-# -- the picture
-
-
-def picture_of(result: Figures) -> str:
-    return svg(list(panels(result)))
-
-
-def panels(result: Figures) -> Iterator[Panel]:
-    """Yields one panel for each metric that was measured."""
-    rows = [row for row in result["layers"] if row["layer"] != "mix"]
-    layers = [float(row["layer"]) for row in rows]
-    shown = dict(TITLES) | {("heads", name): title for name, title in SHARES.items()}
-    for (what, name), title in shown.items():
-        if not rows or name not in rows[0]["trained"].get(what, {}):
-            continue
-        lines = [
-            curve(rows, source, what, name, source)
-            for source in ("trained", "untrained")
-            if source in rows[0]
-        ]
-        if name == "accuracy" and (control := result["control"].get(what)):
-            lines.append(curve(rows, "trained", control, name, "control"))
-        for level, value in result["baselines"].get(what, {}).get(name, {}).items():
-            ends = [(layers[0], value), (layers[-1], value)]
-            lines.append(CurveLine(f"{level} {said(value)}", ends, LEVEL))
-        yield Panel(f"{result['task']}: {title}", lines, across="layer", marks=layers)
-
-
-def curve(rows: Sequence[Figures], source: str, what: str, name: str, title: str) -> CurveLine:
-    """Returns a curve of the means with a band of one deviation to either side. For heads, the band
-    goes from the smallest to the largest value."""
-    points, band = [], []
-    for row in rows:
-        figures = row[source][what]
-        if name not in figures:
-            continue
-        mean, sd = figures[name]["mean"], figures[name]["sd"] or 0.0
-        edges = [mean - sd, mean + sd]
-        if "heads" in figures:
-            edges = [head[name] for head in figures["heads"]]
-        points.append((row["layer"], mean))
-        band.append((row["layer"], min(edges), max(edges)))
-    return CurveLine(title, points, INKS[title], dots=True, band=band)
-
-
-def head_maps(result: Figures) -> dict[str, str]:
-    """Returns a heat map for each statistic: one row for each layer, one column for each head."""
-    rows = [row["trained"]["heads"]["heads"] for row in result["layers"]]
-    most = max(map(len, rows))
-    names = [f"layer {row['layer']}" for row in result["layers"]]
-    maps = {}
-    for name in STATISTICS:
-        table = [[head[name] for head in row] + [math.nan] * (most - len(row)) for row in rows]
-        title = TITLES.get(("heads", name)) or SHARES[name]
-        maps[name] = heat_map(table, names, [f"head {n + 1}" for n in range(most)], title)
-    return maps
 
 
 # -- the table

@@ -6,7 +6,6 @@ import itertools
 import json
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
@@ -16,6 +15,7 @@ from regard.core.seeding import keyed
 from regard.formats.directory import save
 from regard.methods.probe import experiment
 from regard.methods.probe.plan import ProbePlan
+from tests.html import Page
 from tests.methods.probe.small import PIECES, loaded
 from tests.refusals import refuses
 
@@ -77,13 +77,20 @@ def test_labels_of_words(place: Path, tmp_path: Path, run: Any) -> None:
     assert any("still getting better at the last of 6" in note for note in report["notes"])
     assert json.loads((out / "probe.json").read_text())["layers"] == report["layers"]
     assert sorted(p.name for p in out.iterdir() if not p.name.startswith(".")) == [
-        "cells.jsonl", "plan.json", "probe.json", "probe.svg",
+        "cells.jsonl", "plan.json", "probe.html", "probe.json",
     ]  # fmt: skip
-    root = ElementTree.fromstring((out / "probe.svg").read_text())
-    names = [e.text for e in root.iter() if e.tag.endswith("text")]
-    assert {"trained", "untrained", "control"} <= set(names)
-    assert len([e for e in root.iter() if "c-band" in e.attrib.get("class", "")]) >= 3
-    assert not any("http" in v for e in root.iter() for v in e.attrib.values())
+    page = Page((out / "probe.html").read_text(encoding="utf-8"))
+    lines = page.chart("task-accuracy")["lines"]
+    assert [line["name"][0].split()[0] for line in lines] == [
+        "trained", "untrained", "control", "majority",
+    ]  # fmt: skip
+    rows = report["layers"][:3]
+    assert lines[0]["points"] == [
+        [r["layer"], r["trained"]["task"]["accuracy"]["mean"]] for r in rows
+    ]
+    assert len(lines[0]["band"]) == 3 and page.data["layers"] == report["layers"]
+    assert page.table("figures")[0][0] == rows[0]["trained"]["task"]["accuracy"]["mean"]
+    assert page.fetched == [] and all(note in page.text for note in report["notes"])
 
 
 def test_the_table_is_for_people(place: Path, tmp_path: Path, run: Any) -> None:
@@ -93,7 +100,7 @@ def test_the_table_is_for_people(place: Path, tmp_path: Path, run: Any) -> None:
     lines = shown.splitlines()
     assert lines[1].split() == ["layer", "accuracy", "macro", "f1"]
     assert [line.split()[0] for line in lines[2:4]] == ["0", "2"]
-    assert "majority" in lines[4] and "probe.svg" in noted and "1 seed says" in noted
+    assert "majority" in lines[4] and "probe.html" in noted and "1 seed says" in noted
 
 
 def test_automatic_tasks_need_no_labels(place: Path, tmp_path: Path, run: Any) -> None:
@@ -112,7 +119,10 @@ def test_structure(place: Path, tmp_path: Path, run: Any) -> None:
     assert "selectivity" in row["head"] and "chain" in report["baselines"]["distance"]["uuas"]
     levels = [report["baselines"]["head"]["accuracy"], report["baselines"]["depth"]["root"]]
     assert all(name.startswith("always") for own in levels for name in own) and all(levels)
-    assert (tmp_path / "o" / "probe.svg").read_text().count('class="c-band') >= 10
+    page = Page((tmp_path / "o" / "probe.html").read_text(encoding="utf-8"))
+    assert set(page.data["charts"]) == {
+        "distance-uuas", "distance-spearman", "depth-root", "depth-spearman", "head-accuracy",
+    }  # fmt: skip
 
 
 def test_heads_with_and_without_trees(place: Path, tmp_path: Path, run: Any) -> None:
@@ -122,7 +132,10 @@ def test_heads_with_and_without_trees(place: Path, tmp_path: Path, run: Any) -> 
     assert [row["layer"] for row in report["layers"]] == [1, 2] and "relations" not in report
     assert len(report["layers"][0]["trained"]["heads"]["heads"]) == 2
     assert len(report["layers"][0]["untrained"]["heads"]["entropy"]["values"]) == 2
-    assert len(list((tmp_path / "a" / "heads").glob("*.svg"))) == 7
+    page = Page((tmp_path / "a" / "probe.html").read_text(encoding="utf-8"))
+    heads = report["layers"][0]["trained"]["heads"]["heads"]
+    assert page.chart("map-entropy")["values"][0] == [head["entropy"] for head in heads]
+    assert len([name for name in page.data["charts"] if name.startswith("map-")]) == 7
     shown, _ = run(place / "bert", "--task", "heads", "--data", place / "trees.conllu", "--out",
                    tmp_path / "b", "--no-untrained", *FAST[2:])  # fmt: skip
     assert "dep" in shown and "always" in shown

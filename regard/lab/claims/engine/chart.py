@@ -6,11 +6,9 @@ import statistics
 from typing import Any
 
 from regard.lab.claims.engine.claim import Chart, Claim
-from regard.report.bars import Bar, Bars
-from regard.report.bars import inline as bars_inline
-from regard.report.curves import CurveLine, Panel, inline
+from regard.report import charts
+from regard.report.charts import BarChart, Line, LineChart
 
-INKS = 8
 Numbers = dict[tuple[str, float], list[float]]  # (arm, place) -> a number a seed
 
 
@@ -31,49 +29,39 @@ def moves(measured: Numbers) -> bool:
     return any(len(each) > 1 for each in arms.values())
 
 
-def drawn(claim: Claim, facts: dict[str, Any], chart: Chart) -> str:
-    """SVG for a page; empty where nothing was measured."""
+def drawn(claim: Claim, facts: dict[str, Any], chart: Chart) -> charts.PageChart | None:
+    """A chart for a page; None where nothing was measured."""
     measured = numbers(facts, chart.figure)
     if not measured:
-        return ""
+        return None
     if claim.axis is None or not moves(measured):
-        return bars_inline(bars(claim, chart, measured))
-    return inline(lines(claim, chart, measured))
+        return bars(claim, chart, measured)
+    return lines(claim, chart, measured)
 
 
-def bars(claim: Claim, chart: Chart, measured: Numbers) -> Bars:
+def bars(claim: Claim, chart: Chart, measured: Numbers) -> BarChart:
     """The mean of each arm; what the place does not change is taken once."""
     first: dict[str, list[float]] = {}
     for (arm, _), seeds in measured.items():
         first.setdefault(arm, seeds)
     drawn_bars = [
-        Bar(arm, statistics.fmean(first[arm]), min(first[arm]), max(first[arm]), ink(i))
-        for i, arm in enumerate(claim.arms)
+        charts.Bar(arm, statistics.fmean(first[arm]), min(first[arm]), max(first[arm]), ink)
+        for ink, arm in enumerate(claim.arms, 1)
         if arm in first
     ]
-    return Bars(chart.title.en, drawn_bars, chart.logarithmic, chart.title.zh)
+    log = chart.logarithmic and all(bar.low > 0 for bar in drawn_bars)
+    return BarChart(chart.title, drawn_bars, charts.ChartAxis(log=log, zero=True))
 
 
-def lines(claim: Claim, chart: Chart, measured: Numbers) -> Panel:
+def lines(claim: Claim, chart: Chart, measured: Numbers) -> LineChart:
     """The mean of each arm at every place, in a band from the least to the most of the seeds."""
     assert claim.axis is not None
     drawn_lines = []
-    for i, arm in enumerate(claim.arms):
+    for ink, arm in enumerate(claim.arms, 1):
         along = [(at, each) for (whose, at), each in sorted(measured.items()) if whose == arm]
         points = [(at, statistics.fmean(each)) for at, each in along]
         band = [(at, min(each), max(each)) for at, each in along if len(each) > 1]
-        drawn_lines.append(CurveLine(arm, points, ink(i), dots=True, band=band))
+        drawn_lines.append(Line(arm, points, ink, band=band))
     axis = claim.axis
-    return Panel(
-        chart.title.en,
-        drawn_lines,
-        across=axis.name.en,
-        logarithmic=(axis.logarithmic, chart.logarithmic),
-        marks=axis.places,
-        chinese=(chart.title.zh, axis.name.zh),
-        key=f"{claim.name} {chart.figure}",
-    )
-
-
-def ink(number: int) -> int:
-    return number % INKS + 1
+    x = charts.ChartAxis(axis.name, "number", axis.logarithmic, ticks=axis.places)
+    return LineChart(chart.title, drawn_lines, x, charts.ChartAxis(log=chart.logarithmic))

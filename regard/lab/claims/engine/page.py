@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,10 @@ from regard.lab.claims.engine.experiment import ComputedExperiment
 from regard.lab.claims.engine.rules import NOT, REPRODUCED, UNDECIDED, standard_error
 from regard.lab.claims.engine.run import FACTS
 from regard.metrics.figures import jsonable
-from regard.report.curves import STYLE
-from regard.report.pages import rendered, words
-from regard.training.report import PAGE, replace
+from regard.report import pages
+from regard.training.report import replace
 
 NAME, GALLERY = "claim.html", "gallery.html"
-HERE = Path(__file__).parent
 VERDICTS = {
     REPRODUCED: Bilingual("reproduced", "得到复现"),
     NOT: Bilingual("not reproduced", "未能复现"),
@@ -67,10 +64,14 @@ def page(claim: Claim, facts: dict[str, Any]) -> str:
     # The rule by which it was judged is shown, even if the claim's is another one by now.
     judged_by, share = str(facts["rule"]), facts["effort"]
     effort = "" if share == 1 else f" --effort {share:g}"
-    return whole(
-        claim.statement.en, NAME, claim=claim, facts=facts, jsonable=jsonable, names=figures,
-        cells=rows, means=means,
-        pictures=list(filter(None, (drawn(claim, facts, chart) for chart in claim.charts))),
+    pictures = {chart.figure: drawn(claim, facts, chart) for chart in claim.charts}
+    return pages.page(
+        "claim", claim.statement, locales=["claims"],
+        charts={name: chart for name, chart in pictures.items() if chart is not None},
+        data={"facts": jsonable(facts)},
+        claim=claim, facts=facts, names=figures, cells=rows, means=means,
+        places=[pages.words("claims")["arm"], *([claim.axis.name] if claim.axis else [])],
+        mark=MARKS[facts["verdict"]], verdict=VERDICTS[facts["verdict"]], effort=effort_of(facts),
         cautions=cautions(claim, facts),
         reasons=reasons(facts["because"], claim.axis is not None),
         rule=claim.rule.parts() if judged_by == claim.rule.words else [Bilingual(judged_by,
@@ -81,28 +82,21 @@ def page(claim: Claim, facts: dict[str, Any]) -> str:
 
 def gallery(records: dict[str, dict[str, Any] | None]) -> str:
     """All claims on one page, by what the run of each wrote down: None where there is none."""
-    done = []
-    for claim, facts in (
-        (find(name), facts) for name, facts in records.items() if facts is not None
-    ):
-        pictures = (drawn(claim, facts, chart) for chart in claim.charts)
-        done.append((claim, facts, next(filter(None, pictures), "")))
-    counts = Counter(facts["verdict"] for _, facts, _ in done)
-    return whole(
-        words("claims")["title"].en, GALLERY, "gallery.css", done=done, page=NAME,
-        counts=[(verdict, counts[verdict]) for verdict in MARKS if counts[verdict]],
+    done, pictures = [], {}
+    known = {name: facts for name, facts in records.items() if facts is not None}
+    for name, facts in known.items():
+        claim, verdict = find(name), facts["verdict"]
+        done.append((name, claim, MARKS[verdict], VERDICTS[verdict], effort_of(facts)))
+        charts = (drawn(claim, facts, chart) for chart in claim.charts)
+        if (first := next(filter(None, charts), None)) is not None:
+            pictures[name] = first
+    counts = Counter(facts["verdict"] for facts in known.values())
+    return pages.page(
+        "gallery", pages.words("claims")["title"], locales=["claims"], charts=pictures, done=done,
+        page=NAME,
+        counts=[(MARKS[v], VERDICTS[v], counts[v]) for v in MARKS if counts[v]],
         waiting=[find(name) for name, facts in records.items() if facts is None],
     )  # fmt: skip
-
-
-def whole(title: str, template: str, *styles: str, **values: Any) -> str:
-    """A page in both languages; `styles` are files that add to how it looks."""
-    looks = [(HERE / name).read_text(encoding="utf-8") for name in ("claim.css", *styles)]
-    body = rendered(
-        HERE, template, words=words("claims"), verdicts=VERDICTS, marks=MARKS, effort=effort_of,
-        **values,
-    )  # fmt: skip
-    return PAGE.format(title=escape(title), style=STYLE + "\n" + "\n".join(looks), body=body)
 
 
 def cautions(claim: Claim, facts: dict[str, Any]) -> list[str]:

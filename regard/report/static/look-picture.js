@@ -1,18 +1,22 @@
-// -- pictures: one head as arcs between two columns of tokens, or as a matrix
+// Pictures: one head as arcs between two columns of tokens, or as a matrix
 //
 // `base` draws the weights (kept while only the focus moves), `over` tokens and focus. Both draw
 // what lies in `eye`, a window {x, y, width, height} into the whole picture, and nothing else.
 
+import { clamp } from "./dom.js";
+import { word } from "./language.js";
+import { FONT } from "./look-surface.js";
+
 const PAD = 6;
 const LINES = 480; // arcs drawn at a time: of each row in view its strongest
 const SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈₉";
-const MARKS = ["memory", "global", "branch", "entity", "start", "special"];
+export const MARKS = ["memory", "global", "branch", "entity", "start", "special"];
 const ruler = document.createElement("canvas").getContext("2d");
 const segmenter = window.Intl && Intl.Segmenter ? new Intl.Segmenter() : null;
 const letters = (text) =>
   segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text);
 
-const nameOf = (token) => {
+export const nameOf = (token) => {
   const part = token.p ? [...String(token.p[0])].map((d) => SUBSCRIPTS[+d]).join("") : "";
   return token.t + part + (token.r ? ` #${token.r}` : "");
 };
@@ -44,7 +48,6 @@ const widest = (tokens, size) => {
   }
   return known[size];
 };
-const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 
 class Picture {
   constructor(head, rows, columns, kind) {
@@ -63,7 +66,7 @@ class Picture {
   }
 }
 
-class Arcs extends Picture {
+export class Arcs extends Picture {
   layout(width, zoom) {
     this.height = zoom || 24;
     this.size = clamp(Math.round(this.height * 0.62), 9, 15);
@@ -106,7 +109,7 @@ class Arcs extends Picture {
       }
     });
   }
-  over(surface, eye, colors, focus, words) {
+  over(surface, eye, colors, focus) {
     const { row, column } = focus, most = row === null ? 1 : this.head.strongest(row) || 1;
     const end = this.width - this.right;
     surface.clip(0, this.top, eye.width, eye.height - this.top, () => {
@@ -137,9 +140,9 @@ class Arcs extends Picture {
           colors, { align: "left", size: this.size, focus: c === column });
       }
     });
-    surface.text(cut(words("asking"), this.left - 8, 11), this.left - 6, 13, colors.soft,
+    surface.text(cut(word("asking"), this.left - 8, 11), this.left - 6, 13, colors.soft,
       { align: "right", size: 11 });
-    surface.text(cut(words("read"), this.right - 8, 11), end + 6, 13, colors.soft, { size: 11 });
+    surface.text(cut(word("read"), this.right - 8, 11), end + 6, 13, colors.soft, { size: 11 });
   }
   hit(x, y, eye) {
     if (y < this.top) return null;
@@ -156,7 +159,7 @@ class Arcs extends Picture {
   }
 }
 
-class Matrix extends Picture {
+export class Matrix extends Picture {
   layout(width, zoom, numbers) {
     const most = Math.min(130, width * 0.3);
     this.left = Math.min(most, widest(this.rows, 13) + 14);
@@ -203,7 +206,7 @@ class Matrix extends Picture {
       }
     });
   }
-  over(surface, eye, colors, focus, words, numbers) {
+  over(surface, eye, colors, focus, numbers) {
     const [r1, r2, c1, c2] = this.visible(eye), cell = this.cell, { row, column } = focus;
     const x = this.left - eye.x, y = this.top - eye.y;
     const right = Math.min(eye.width, x + this.columns.length * cell);

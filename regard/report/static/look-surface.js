@@ -1,8 +1,8 @@
-// -- surfaces: the same picture on a canvas, and as SVG
+// Surfaces: the same picture on a canvas, and as SVG.
 
-const FONT = "system-ui, 'Noto Sans', 'Noto Sans CJK SC', 'Noto Color Emoji', sans-serif";
+export const FONT = "system-ui, 'Noto Sans', 'Noto Sans CJK SC', 'Noto Color Emoji', sans-serif";
 
-class CanvasSurface {
+export class CanvasSurface {
   constructor(context, width, height, scale) {
     Object.assign(this, { c: context, width, height });
     context.setTransform(scale, 0, 0, scale, 0, 0);
@@ -55,7 +55,7 @@ class CanvasSurface {
 const escaped = (text) => text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 const short = (x) => String(Math.round(x * 100) / 100);
 
-class SvgSurface {
+export class SvgSurface {
   constructor(width, height) {
     Object.assign(this, { width, height, parts: [], clips: 0 });
   }

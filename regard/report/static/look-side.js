@@ -1,6 +1,14 @@
-// -- one side: a model, a text, its overview of heads, a picture and a readout
+// One side: a model, a text, its overview of heads, a picture and a readout.
 
-class Side {
+import { clamp, element } from "./dom.js";
+import { walked } from "./keys.js";
+import { word } from "./language.js";
+import { bytesOf, Head } from "./look-weights.js";
+import { CanvasSurface } from "./look-surface.js";
+import { Arcs, MARKS, Matrix } from "./look-picture.js";
+import { paint, readOut } from "./look-readout.js";
+
+export class Side {
   constructor(data, page) {
     Object.assign(this, { data, page, stack: 0, layer: 0, head: 0, all: false, heads: new Map() });
     this.focus = { row: null, column: null };
@@ -32,18 +40,18 @@ class Side {
     return this.heads.get(key);
   }
   title() {
-    const w = this.page.words, layer = this.layer + 1, kind = this.kind(this.layer, this.head);
-    if (kind === "mean") return w("layer_mean", { layer, count: this.head });
-    if (kind === "rolled") return w("layer_rolled", { layer });
-    return w("layer_head", { layer, head: this.head + 1 });
+    const layer = this.layer + 1, kind = this.kind(this.layer, this.head);
+    if (kind === "mean") return word("layer_mean", { layer, count: this.head });
+    if (kind === "rolled") return word("layer_rolled", { layer });
+    return word("layer_head", { layer, head: this.head + 1 });
   }
 
   // What the rows of the picture are.
   told() {
-    const w = this.page.words, { kind } = this.stackData;
-    if (this.kind(this.layer, this.head) !== "rolled") return w(`about_${kind}`);
-    const more = ["decoder", "cross", "query"].includes(kind) ? ` ${w(`rolled_${kind}`)}` : "";
-    return w("about_rolled") + more;
+    const { kind } = this.stackData;
+    if (this.kind(this.layer, this.head) !== "rolled") return word(`about_${kind}`);
+    const more = ["decoder", "cross", "query"].includes(kind) ? ` ${word(`rolled_${kind}`)}` : "";
+    return word("about_rolled") + more;
   }
 
   // -- what stands there
@@ -56,10 +64,11 @@ class Side {
     this.text = element("p", { class: long ? "given long" : "given", dir: "auto" }, this.data.text);
     this.more = long ? element("button", { class: "plain", on: { click: () => {
       const less = this.text.classList.toggle("long");
-      this.more.textContent = this.page.words(less ? "show_all" : "show_less");
+      this.more.textContent = word(less ? "show_all" : "show_less");
     } } }) : "";
     this.notes = element("ul", { class: "notes" });
     this.tabs = element("div", { class: "tabs", role: "tablist" });
+    walked(this.tabs, "[role=tab]", (tab) => tab.click());
     this.about = element("p", { class: "soft about" });
     const keydown = (event) => this.move(event);
     this.grid = element("div", { class: "grid", role: "grid", on: { keydown } });
@@ -72,9 +81,9 @@ class Side {
       pointerleave: () => { if (!this.held) this.look({ row: null, column: null }); },
       click: (e) => this.hold(e), keydown: (e) => this.key(e),
     } }, this.spacer);
-    this.legend = element("p", { class: "legend small" });
+    this.legend = element("p", { class: "marks small" });
     this.readout = element("div", { class: "readout", "aria-live": "polite" });
-    this.facts = element("div", { class: "facts" });
+    this.facts = element("div", { class: "known" });
     this.box.append(this.heading, this.text, this.more, this.notes,
       element("div", { class: "body" },
         element("div", { class: "over" }, this.tabs, this.about, this.grid, this.hint, this.facts),
@@ -84,45 +93,45 @@ class Side {
   }
   // All words again: another language, or another stack.
   speak() {
-    const w = this.page.words, stacks = this.data.stacks;
+    const stacks = this.data.stacks;
     if (this.more)
-      this.more.textContent = w(this.text.classList.contains("long") ? "show_all" : "show_less");
-    this.tabs.setAttribute("aria-label", w("stack"));
-    this.legend.setAttribute("aria-label", w("legend"));
+      this.more.textContent = word(this.text.classList.contains("long") ? "show_all" : "show_less");
+    this.tabs.setAttribute("aria-label", word("stack"));
+    this.legend.setAttribute("aria-label", word("legend"));
     const { notes, facts } = this.data;
-    this.notes.replaceChildren(...notes.map((n) => element("li", {}, w(`note_${n.key}`, n))));
-    const tab = (stack, i) => element("button", {
+    this.notes.replaceChildren(...notes.map((n) => element("li", {}, word(`note_${n.key}`, n))));
+    const tab = (stack, i) => element("button", { tabindex: i === this.stack ? 0 : -1,
       role: "tab", "aria-selected": i === this.stack, "data-stack": stack.kind,
-      on: { click: () => this.page.choose(this, { stack: stack.kind }) } }, w(stack.kind));
+      on: { click: () => this.page.choose(this, { stack: stack.kind }) } }, word(stack.kind));
     const held = this.tabs.contains(document.activeElement);
     this.tabs.replaceChildren(...(stacks.length > 1 ? stacks.map(tab) : []));
     if (held) this.tabs.children[this.stack].focus({ preventScroll: true });
-    this.hint.textContent = w("heads_hint");
+    this.hint.textContent = word("heads_hint");
     const told = facts.map((fact) => element("li", { dir: "auto" }, fact));
-    const listed = [element("h3", {}, w("facts")), element("ul", {}, ...told)];
+    const listed = [element("h3", {}, word("facts")), element("ul", {}, ...told)];
     this.facts.replaceChildren(...(told.length ? listed : []));
     this.overview();
     this.marks();
     this.change();
   }
   marks() {
-    const w = this.page.words, tokens = [...this.rows, ...this.columns];
+    const tokens = [...this.rows, ...this.columns];
     const found = MARKS.filter((mark) => tokens.some((t) => (t.m || []).includes(mark)));
     if (tokens.some((t) => t.r)) found.push("rank");
     if (tokens.some((t) => t.p)) found.push("part");
     this.legend.replaceChildren(...found.map((mark) =>
-      element("span", { class: `mark ${mark}` }, w(`mark_${mark}`))));
+      element("span", { class: `mark ${mark}` }, word(`mark_${mark}`))));
   }
 
   // -- the overview
 
   overview() {
-    const w = this.page.words, count = this.widest();
+    const count = this.widest();
     const names = [...Array(count).keys()].map((i) => String(i + 1));
-    names.push(w("mean"), w("rolled"));
+    names.push(word("mean"), word("rolled"));
     this.grid.style.setProperty("--columns", names.length);
-    this.grid.setAttribute("aria-label", w("heads"));
-    const line = (...cells) => element("div", { role: "row", class: "line" }, ...cells);
+    this.grid.setAttribute("aria-label", word("heads"));
+    const line = (...cells) => element("div", { role: "row", class: "row" }, ...cells);
     const header = line(element("span", { role: "columnheader" }), ...names.map((name) =>
       element("span", { role: "columnheader", class: "soft" }, name)));
     this.buttons = [];
@@ -130,8 +139,8 @@ class Side {
       const small = bytesOf(layer.small), [down, across] = layer.size;
       const cells = this.entries(l).map((_, i) => {
         const kind = this.kind(l, i), at = kind === "head" ? i : count + (kind === "rolled");
-        const label = kind === "head" ? w("layer_head", { layer: l + 1, head: i + 1 })
-          : w(`layer_${kind}`, { layer: l + 1, count: layer.heads.length });
+        const label = kind === "head" ? word("layer_head", { layer: l + 1, head: i + 1 })
+          : word(`layer_${kind}`, { layer: l + 1, count: layer.heads.length });
         const canvas = element("canvas", { width: across || 1, height: down || 1 });
         const own = small.subarray(i * down * across, (i + 1) * down * across);
         paint(canvas, own, this.page.colors);
@@ -188,7 +197,7 @@ class Side {
     });
     this.name.textContent = this.title();
     this.about.textContent = this.told();
-    this.frame.setAttribute("aria-label", this.page.words("picture", { what: this.title() }));
+    this.frame.setAttribute("aria-label", word("picture", { what: this.title() }));
     this.kept = null;
     this.later();
     readOut(this);
@@ -240,7 +249,7 @@ class Side {
     context.drawImage(this.kept.canvas, 0, 0);
     context.globalAlpha = 1;
     context.setTransform(scale, 0, 0, scale, 0, 0);
-    picture.over(surface, eye, this.page.colors, this.focus, this.page.words, this.page.numbers);
+    picture.over(surface, eye, this.page.colors, this.focus, this.page.numbers);
   }
   // Draws with another zoom; what was in the middle stays there.
   zoomed() {
@@ -267,7 +276,7 @@ class Side {
     const surface = surfaceOf(seen.width, seen.height), colors = this.page.colors;
     surface.rect(0, 0, seen.width, seen.height, colors.ground);
     picture.base(surface, seen, colors, (this.page.view === "arcs" ? 0.75 : 1) * this.dim());
-    picture.over(surface, seen, colors, this.focus, this.page.words, this.page.numbers);
+    picture.over(surface, seen, colors, this.focus, this.page.numbers);
     return surface;
   }
 

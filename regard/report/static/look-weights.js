@@ -1,6 +1,6 @@
-// -- data: weights as they were packed, opened when they are first needed
+// Data: weights as they were packed, opened when they are first needed.
 
-const bytesOf = (text) => {
+export const bytesOf = (text) => {
   const raw = atob(text), made = new Uint8Array(raw.length);
   for (let i = 0; i < raw.length; i++) made[i] = raw.charCodeAt(i);
   return made;
@@ -27,7 +27,7 @@ class Table {
 }
 
 // The matrix of one head: `each(row, see)` calls see(key, weight) for what a row sees.
-class Head {
+export class Head {
   constructor(packed, rows, keys) {
     Object.assign(this, { packed, rows, keys, opened: false, pools: new Map() });
   }

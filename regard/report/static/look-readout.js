@@ -1,16 +1,12 @@
-// -- the readout: the weights of what is pointed at, as numbers
+// The readout: the weights of what is pointed at, as numbers.
+
+import { element } from "./dom.js";
+import { word } from "./language.js";
+import { nameOf } from "./look-picture.js";
 
 const SHOWN = 8; // weights of a token that are listed at first
 
-const element = (name, { on = {}, ...attributes } = {}, ...children) => {
-  const made = document.createElement(name);
-  for (const [event, act] of Object.entries(on)) made.addEventListener(event, act);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-};
-
-const paint = (canvas, values, colors) => {
+export const paint = (canvas, values, colors) => {
   const context = canvas.getContext("2d"), [r, g, b] = colors.rgb;
   const image = context.createImageData(canvas.width, canvas.height);
   for (let i = 0; i < values.length; i++)
@@ -27,13 +23,13 @@ const weightOf = (head, row, column) => {
   return `≤ ${Math.max(0.001, most).toFixed(3)}`;
 };
 
-const readOut = (side) => {
-  const w = side.page.words, { row, column } = side.focus, head = side.current();
+export const readOut = (side) => {
+  const { row, column } = side.focus, head = side.current();
   const parts = [];
   if (row === null && column === null)
-    parts.push(element("p", { class: "soft small" }, w("hint")));
+    parts.push(element("p", { class: "soft small" }, word("hint")));
   if (row !== null && column !== null) {
-    const told = w("cell", { row: numbered(side.rows[row], row),
+    const told = word("cell", { row: numbered(side.rows[row], row),
       column: numbered(side.columns[column], column), weight: weightOf(head, row, column) });
     parts.push(element("p", { class: "cell", "data-row": row, "data-column": column }, told));
   }
@@ -52,7 +48,7 @@ const readOut = (side) => {
     const list = weightList(side, "seen_by", numbered(side.columns[column], column), found,
       side.rows, "nobody", 0);
     if (head.packed.a === "top")
-      list.append(element("p", { class: "soft small" }, w("kept_only")));
+      list.append(element("p", { class: "soft small" }, word("kept_only")));
     parts.push(list);
   }
   side.readout.replaceChildren(...parts);
@@ -60,7 +56,6 @@ const readOut = (side) => {
 };
 
 const weightList = (side, key, token, found, names, none, rest) => {
-  const w = side.page.words;
   found.sort((a, b) => b[1] - a[1] || a[0] - b[0]);
   const most = found.length ? found[0][1] : 1;
   const line = (name, weight, options = {}) => element("li", options,
@@ -73,7 +68,7 @@ const weightList = (side, key, token, found, names, none, rest) => {
     made.append(bar);
     return made;
   });
-  if (rest > 0.0005) items.push(line(w("rest"), rest, { class: "soft" }));
+  if (rest > 0.0005) items.push(line(word("rest"), rest, { class: "soft" }));
   const click = () => {
     side.all = !side.all;
     side.held = true;
@@ -82,8 +77,8 @@ const weightList = (side, key, token, found, names, none, rest) => {
     if (again) again.focus({ preventScroll: true });
   };
   const more = found.length > SHOWN ? element("button", { class: "plain", "data-all": key,
-    on: { click } }, side.all ? w("few") : w("all", { count: found.length })) : "";
+    on: { click } }, side.all ? word("few") : word("all", { count: found.length })) : "";
   return element("div", { class: `list ${key}` },
-    element("h4", { dir: "auto" }, w(key, { token })),
-    found.length ? element("ol", {}, ...items) : element("p", { class: "soft" }, w(none)), more);
+    element("h4", { dir: "auto" }, word(key, { token })),
+    found.length ? element("ol", {}, ...items) : element("p", { class: "soft" }, word(none)), more);
 };

@@ -1,0 +1,191 @@
+"""Every page in a browser: it fits, speaks both languages, keeps what a reader chose, is walked
+through by keys, draws what it carries, and runs nothing that others wrote."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import until
+from tests.browser.made import PAGES, data_of
+
+HAN = re.compile(r"[\u4e00-\u9fff]")
+WIDER = """() => [...document.querySelectorAll('body *')].filter((part) =>
+  !part.closest('.wide, .skip, .view, .grid, #tip') && part.getBoundingClientRect().right >
+  innerWidth + 1).map((part) => part.outerHTML.slice(0, 80))"""
+UNFOLD = "for (const fold of document.querySelectorAll('details')) fold.open = true"
+DRAWN = """() => Object.fromEntries([...document.querySelectorAll('[data-chart]')].map((figure) => {
+  const count = (selector) => figure.querySelectorAll(`.plot ${selector}`).length;
+  return [figure.dataset.chart, [count('path.line'), count('rect.bar'), count('rect.cell'),
+    count('path.band'), count('svg[role=img] > desc')]];
+}))"""
+REACHED = """() => {
+  const on = document.activeElement;
+  const style = getComputedStyle(on), next = on.nextElementSibling;
+  const ring = style.outlineStyle !== 'none' || (next && on.matches('input')
+    && getComputedStyle(next).outlineStyle !== 'none');
+  return [on.matches('.plot svg') ? 'picture' : on.id || on.tagName, ring];
+}"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The page of a kind, made when it is first asked for."""
+    known: dict[tuple[str, bool], Any] = {}
+
+    def file(kind: str, hostile: bool = False) -> Any:
+        if (kind, hostile) not in known:
+            known[kind, hostile] = PAGES[kind](tmp_path_factory.mktemp(kind), hostile)
+        return known[kind, hostile]
+
+    return file
+
+
+@pytest.mark.parametrize("hostile", [False, True])
+@pytest.mark.parametrize("width", [360, 1600])
+@pytest.mark.parametrize("kind", PAGES)
+def test_it_fits_and_runs_nothing_of_others(page, files, kind, width, hostile):
+    """The fixture sees every dialog, request, error and refusal on the console."""
+    language, scheme = ("zh-CN", "dark") if width == 360 else ("en-US", "light")
+    seen = page(files(kind, hostile), width=width, scheme=scheme, language=language)
+    seen.evaluate(UNFOLD)
+    assert seen.evaluate("document.documentElement.scrollWidth") <= width
+    assert seen.evaluate(WIDER) == []
+    assert seen.locator("img, body script:not(#data):not([type=module])").count() == 0
+    assert "sha256-" in seen.locator("meta[http-equiv]").get_attribute("content")
+    if hostile and kind != "gallery":
+        assert "<script>alert" in seen.locator("body").inner_text()
+    seen.set_viewport_size({"width": 800, "height": 900})
+    until(seen, "document.documentElement.scrollWidth <= 800")
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_it_speaks_two_languages_and_remembers(page, files, kind):
+    seen = page(files(kind))
+    assert seen.evaluate("document.documentElement.lang") == "en"
+    english = seen.locator("body").inner_text()
+    seen.locator("#language").focus()
+    seen.keyboard.press("Enter")
+    assert seen.evaluate("document.documentElement.lang") == "zh-Hans"
+    assert seen.title() == data_of(seen)["title"][1]
+    chinese = seen.locator("body").inner_text()
+    assert len(HAN.findall(chinese)) > len(HAN.findall(english)) + 20
+    assert not any(seen.locator(".en").evaluate_all("all => all.map(e => e.offsetWidth > 0)"))
+    seen.reload()
+    assert seen.evaluate("document.documentElement.lang") == "zh-Hans"
+    seen.locator("#language").click()
+    assert seen.locator("body").inner_text() == english
+    other = page(files(kind), language="zh-CN")
+    assert other.locator("body").inner_text() == chinese
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_it_is_light_or_dark_as_the_reader_says(page, files, kind):
+    seen = page(files(kind), scheme="dark")
+
+    def ground() -> int:
+        color = seen.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, re.findall(r"\d+", color)))
+
+    assert ground() < 200
+    seen.locator("#theme").press("Enter")
+    assert ground() > 600 and seen.locator("#theme").get_attribute("aria-label") == "Dark colors"
+    seen.reload()
+    assert ground() > 600
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PAGES if kind != "look"])
+def test_charts_draw_what_the_page_carries(page, files, kind):
+    seen = page(files(kind))
+    seen.evaluate(UNFOLD)
+    charts, drawn = data_of(seen)["charts"], seen.evaluate(DRAWN)
+    assert set(charts) == set(drawn) and charts
+    for name, chart in charts.items():
+        lines, bars, cells, bands, described = drawn[name]
+        assert described == 1
+        if chart["kind"] == "lines":
+            assert lines == sum(len(line["points"]) > 1 for line in chart["lines"])
+            assert bands == sum(bool(line["band"]) for line in chart["lines"])
+        elif chart["kind"] == "bars":
+            assert bars == sum(bar["value"] is not None for bar in chart["bars"])
+        else:
+            assert cells == sum(bool(value) for row in chart["values"] for value in row)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_everything_is_reached_by_keys(page, files, kind):
+    """From the top, every control and every picture gets a focus that is seen."""
+    seen = page(files(kind))
+    seen.evaluate(UNFOLD)
+    controls = seen.evaluate("""() => [...document.querySelectorAll(
+      'a, button, summary, input, [tabindex="0"]')].filter((part) => part.tabIndex >= 0 &&
+      (part.offsetWidth || part.getBoundingClientRect().width) && !(part.matches('[type=radio]')
+      && !part.checked)).length""")
+    reached = []
+    for _ in range(controls):
+        seen.keyboard.press("Tab")
+        reached.append(seen.evaluate(REACHED))
+    assert all(ring for _, ring in reached), reached
+    assert {"theme", "language"} <= {name for name, _ in reached}
+    pictures = seen.locator(".plot svg[role=img]").count()
+    assert sum(name == "picture" for name, _ in reached) == pictures
+
+
+@pytest.mark.parametrize("kind", ["run", "claim", "bars", "probe", "compare"])
+def test_keys_walk_along_a_chart(page, files, kind):
+    seen = page(files(kind))
+    tip, chart = seen.locator("#tip"), seen.locator(".plot svg").first
+    chart.focus()
+    told = []
+    for _ in range(3):
+        seen.keyboard.press("ArrowRight")
+        told.append(tip.inner_text())
+    assert len(set(told)) >= 2 and all(told)
+    spec = next(iter(data_of(seen)["charts"].values()))
+    if spec["kind"] == "lines":
+        value = spec["lines"][0]["points"][0][-1]
+        assert told[0].split("\n")[1] == str(float(f"{value:.5g}")).removesuffix(".0")
+    seen.keyboard.press("Escape")
+    assert tip.is_hidden()
+
+
+def test_a_heat_map_is_walked_cell_by_cell(page, files):
+    seen = page(files("probe"))
+    spec = data_of(seen)["charts"]["map-entropy"]
+    seen.locator("[data-chart=map-entropy] svg").focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        seen.keyboard.press(key)
+    assert seen.locator("#tip").inner_text() == f"layer␣1 → head␣2\n{spec['values'][1][1]:.4f}"
+
+
+def test_the_tool_bar_and_the_tabs_are_walked_by_arrows(page, tmp_path):
+    from regard.lab.look import look
+    from tests.lab.look.small import speaking
+
+    recorded = look(speaking("transformer"), "The cat sat.", target="猫坐在垫子上。")
+    seen = page(recorded.save(tmp_path / "pair.html"))
+    seen.locator("#arcs").focus()
+    seen.keyboard.press("ArrowRight")
+    assert seen.evaluate("document.activeElement.id") == "matrix"
+    seen.keyboard.press("End")
+    assert seen.evaluate("document.activeElement.id") == "png"
+    seen.locator("[role=tab][aria-selected=true]").focus()
+    seen.keyboard.press("ArrowRight")
+    chosen = seen.locator("[role=tab][aria-selected=true]")
+    assert chosen.get_attribute("data-stack") == "decoder"
+    assert seen.evaluate("document.activeElement.dataset.stack") == "decoder"
+
+
+def test_a_figure_of_a_run_and_of_a_test_is_the_one_of_the_data(page, files):
+    seen = page(files("test"))
+    shown = seen.evaluate("""() => Object.fromEntries([...document.querySelectorAll(
+      '[data-figure]')].map((card) => [card.dataset.figure,
+      Number(card.querySelector('data').value)]))""")
+    assert shown == data_of(seen)["figures"]
+    seen = page(files("run"))
+    cells = seen.evaluate("""() => [...document.querySelectorAll(
+      '[data-table=validation] tbody tr')].map((row) => [Number(row.querySelector('th data').value),
+      Number(row.querySelector('td data').value)])""")
+    assert cells == data_of(seen)["charts"]["validation-0"]["lines"][0]["points"]

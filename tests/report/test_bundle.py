@@ -1,0 +1,92 @@
+"""The modules of pages: put into one script, each in a scope of its own, and all of them sound."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from regard.report import bundle
+from tests.refusals import refuses
+
+FILES = sorted(bundle.STATIC.glob("*.js"))
+ENTRIES = ("page", "look")
+
+
+def static(tmp_path, monkeypatch, **modules):
+    for name, text in modules.items():
+        (tmp_path / f"{name}.js").write_text(text)
+    monkeypatch.setattr(bundle, "STATIC", tmp_path)
+    bundle.text_of.cache_clear()
+    bundle.script.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    yield
+    bundle.text_of.cache_clear()
+    bundle.script.cache_clear()
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_module_is_written_in_the_forms_that_are_understood(file):
+    text = file.read_text(encoding="utf-8")
+    assert re.findall(r"^[ \t]*import\b.*$", text, re.M) == [
+        match[0] for match in bundle.IMPORT.finditer(text)
+    ]
+    assert len(re.findall(r"^[ \t]*export\b", text, re.M)) == len(bundle.EXPORT.findall(text))
+    for names, module in bundle.IMPORT.findall(text):
+        exported = bundle.EXPORT.findall(bundle.text_of(f"{module}.js"))
+        assert {name.partition(" as ")[0] for name in names.split(", ")} <= set(exported)
+        for name in names.split(", "):
+            used = name.rpartition(" as ")[2]
+            assert len(re.findall(rf"\b{used}\b", text)) > 1, f"{used} is not used"
+    assert "</script" not in text.lower() and "<!--" not in text
+    assert "innerHTML" not in text and "eval(" not in text and '"style",' not in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_module_is_sound(file, tmp_path):
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no node")
+    kind = "js" if file.name == "boot.js" else "mjs"
+    copy = tmp_path / f"module.{kind}"
+    copy.write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+    checked = subprocess.run([node, "--check", str(copy)], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_every_module_is_needed():
+    needed = {name for entry in ENTRIES for name in bundle.in_order(entry)}
+    assert needed | {"boot"} == {file.stem for file in FILES}
+
+
+def test_names_of_two_modules_never_meet(tmp_path, monkeypatch):
+    static(tmp_path, monkeypatch,
+           low='const secret = "low";\nexport const tell = () => secret;\n',
+           middle='import { tell } from "./low.js";\n\nconst secret = "middle";\n'
+                  "export function both() { return [tell(), secret]; }\n",
+           top='import { tell as low } from "./low.js";\nimport { both } from "./middle.js";\n\n'
+               'console.log([low(), ...both()].join(" "));\n')  # fmt: skip
+    assert bundle.in_order("top") == ["low", "middle", "top"]
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("there is no node")
+    told = subprocess.run([node, "-e", bundle.script("top")], capture_output=True, text=True)
+    assert told.stdout == "low low middle\n", told.stderr
+
+
+def test_modules_that_need_each_other_are_refused(tmp_path, monkeypatch):
+    static(
+        tmp_path, monkeypatch, a='import { b } from "./b.js";\n', b='import { a } from "./a.js";\n'
+    )
+    with refuses(ValueError, "a -> b -> a"):
+        bundle.script("a")
+
+
+def test_the_policy_names_each_script_and_the_style():
+    policy = bundle.policy(["a", "b"], "c")
+    assert policy.count("sha256-") == 3 and "unsafe" not in policy
+    assert bundle.digest("") == "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
