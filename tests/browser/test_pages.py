@@ -138,15 +138,15 @@ def test_keys_walk_along_a_chart(page, files, kind):
     seen = page(files(kind))
     tip, chart = seen.locator("#tip"), seen.locator(".plot svg").first
     chart.focus()
-    told = []
+    tips = []
     for _ in range(3):
         seen.keyboard.press("ArrowRight")
-        told.append(tip.inner_text())
-    assert len(set(told)) >= 2 and all(told)
+        tips.append(tip.inner_text())
+    assert len(set(tips)) >= 2 and all(tips)
     spec = next(iter(data_of(seen)["charts"].values()))
     if spec["kind"] == "lines":
         value = spec["lines"][0]["points"][0][-1]
-        assert told[0].split("\n")[1] == str(float(f"{value:.5g}")).removesuffix(".0")
+        assert tips[0].split("\n")[1] == str(float(f"{value:.5g}")).removesuffix(".0")
     seen.keyboard.press("Escape")
     assert tip.is_hidden()
 

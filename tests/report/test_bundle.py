@@ -74,8 +74,8 @@ def test_names_of_two_modules_never_meet(tmp_path, monkeypatch):
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node")
-    told = subprocess.run([node, "-e", bundle.script("top")], capture_output=True, text=True)
-    assert told.stdout == "low low middle\n", told.stderr
+    result = subprocess.run([node, "-e", bundle.script("top")], capture_output=True, text=True)
+    assert result.stdout == "low low middle\n", result.stderr
 
 
 def test_modules_that_need_each_other_are_refused(tmp_path, monkeypatch):

@@ -34,8 +34,8 @@ def test_every_sentence_is_there_in_both_languages_with_the_same_blanks(name):
 def test_every_template_asks_only_for_words_that_there_are():
     known = {key for name in LOCALES for key in words(name)}
     for file in (HERE / "templates").glob("*.html"):
-        asked = re.findall(r'\bwords(?:\.(\w+)|\["(\w+)"\])', file.read_text(encoding="utf-8"))
-        assert {a or b for a, b in asked} <= known, file.name
+        names = re.findall(r'\bwords(?:\.(\w+)|\["(\w+)"\])', file.read_text(encoding="utf-8"))
+        assert {a or b for a, b in names} <= known, file.name
 
 
 def test_data_cannot_end_their_script():
@@ -75,6 +75,6 @@ def test_a_page_is_whole_and_safe():
 
 def test_sentences_are_filled_in_both_languages():
     sentence = Bilingual("{name} of {count}", "{count} 的 {name}")
-    told = filled(sentence, name=Bilingual("loss", "损失"), count="3")
-    assert told == ("loss of 3", "3 的 损失")
+    both = filled(sentence, name=Bilingual("loss", "损失"), count="3")
+    assert both == ("loss of 3", "3 的 损失")
     assert named("macro_f1") == ("macro F1", "宏平均 F1") and named("my_own") == "my own"
