@@ -157,7 +157,7 @@ def test_a_heat_map_is_walked_cell_by_cell(page, files):
     seen.locator("[data-chart=map-entropy] svg").focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         seen.keyboard.press(key)
-    assert seen.locator("#tip").inner_text() == f"layer␣1 → head␣2\n{spec['values'][1][1]:.4f}"
+    assert seen.locator("#tip").inner_text() == f"layer 1 → head 2\n{spec['values'][1][1]:.4f}"
 
 
 def test_the_tool_bar_and_the_tabs_are_walked_by_arrows(page, tmp_path):

@@ -18,7 +18,7 @@ const cut = (text, room) => {
   while (letters.length > 1 && wide(letters.join("")) > room - LETTER) letters.pop();
   return `${letters.join("")}…`;
 };
-const seen = (text) => text.trim() === "" ? "␣" : text.trim().replace(/\s+/g, "␣");
+const seen = (text) => text.trim() === "" ? "␣" : text.trim();
 
 // The figure keeps its caption; all else is made again.
 const canvas = (figure, width, height, about) => {
