@@ -96,6 +96,7 @@ def test_the_charts_hold_the_numbers_of_the_run(tmp_path):
 
 def test_how_a_run_ended_is_said_in_both_languages():
     assert outcome_of("done") == ("done", "完成")
+    assert all(len(outcome_of(each)) == 2 for each in ("out of time", "interrupted", "diverged"))
     english, chinese = outcome_of("stopped early: no better validation in 5")
     assert english == "stopped early: no better validation in 5" and "5 次验证" in chinese
     assert outcome_of("as nobody said before") == "as nobody said before"
