@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
         command = import_module(f"regard.cli.{VERBS[name]}").COMMANDS[name]
         if isinstance(command, tuple):  # regard.draw.masks(…), regard.claims.run(…)
             inner = {each: one.as_function() for each, one in command[2].items()}
-            example = f"Examples: regard.{name}.{', regard.{0}.'.format(name).join(inner)}"
+            example = f"Examples: regard.{name}.{f', regard.{name}.'.join(inner)}"
             value = SimpleNamespace(**inner, __doc__=f"{command[1]}\n\n{example}")
         else:
             value = command.as_function()

@@ -103,3 +103,25 @@ class ExplicitAttention(torch.autograd.Function):
                 grad_bias = grad_scores.view(*shape[:3], k.size(1)).sum_to_size(bias_shape)
             pair = (g.unflatten(0, heads) for g in (grad_k, grad_v))
             return grad_q.view(shape), *pair, None, grad_bias, None, None
+
+
+# -- the dtype in which arithmetic is done
+
+
+def wide_dtype(*types: torch.dtype) -> torch.dtype:
+    """Returns a dtype of at least 32 bits for all `types`: for sums, logarithms, probabilities."""
+    widest = torch.float32
+    for dtype in types:
+        widest = torch.promote_types(widest, dtype)
+    return widest
+
+
+def wide(x: Tensor) -> Tensor:
+    """Converts x to a dtype of at least 32 bits."""
+    return x.to(wide_dtype(x.dtype))
+
+
+def working_dtype(x: Tensor) -> torch.dtype:
+    """Returns the dtype of matrix products with x: that of autocast where it is active."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.block import ACTIVATIONS, NORM_PLACES, Block, CrossBlock
+from regard.attention.kernels import working_dtype
 from regard.attention.memory import CrossKV
 from regard.attention.pattern import Pattern
 from regard.attention.position import View
-from regard.attention.precision import working_dtype
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.core.tables import fits, from_table
 from regard.models.output import Heads, Output

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PostNorm
 from regard.attention.dropout import Dropout
+from regard.attention.kernels import working_dtype
 from regard.attention.pattern import Ordered
-from regard.attention.precision import working_dtype
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, as_booleans, check_length, check_tokens, normal
 from regard.models.family import Family, PaperDefaults

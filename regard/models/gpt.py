@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention
 from regard.attention.block import NORM_PLACES, Block, FeedForward
 from regard.attention.dropout import Dropout
+from regard.attention.kernels import working_dtype
 from regard.attention.pattern import Ordered, Pattern
 from regard.attention.position import View
-from regard.attention.precision import working_dtype
 from regard.attention.window import Window
 from regard.core.errors import InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts

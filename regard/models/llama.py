@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention
 from regard.attention.block import Block, Gated, PreNorm
 from regard.attention.dropout import Dropout
+from regard.attention.kernels import working_dtype
 from regard.attention.position import Rotary, RotaryAngles, View
-from regard.attention.precision import working_dtype
 from regard.core.errors import ConfigError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Model, normal

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention.attention import Attention
+from regard.attention.kernels import working_dtype
 from regard.attention.memory import CrossKV
 from regard.attention.position import View
-from regard.attention.precision import working_dtype
 from regard.attention.window import Window
 from regard.core.errors import ConfigError, InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts

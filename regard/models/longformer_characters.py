@@ -16,10 +16,9 @@ from torch.nn import functional as F
 from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PreNorm
 from regard.attention.dropout import Dropout
-from regard.attention.kernels import AttentionArgs
+from regard.attention.kernels import AttentionArgs, working_dtype
 from regard.attention.pattern import Pattern
 from regard.attention.position import Distances, Relative, View, sinusoids
-from regard.attention.precision import working_dtype
 from regard.attention.window import Window
 from regard.core.errors import ConfigError
 from regard.models.base import Config, Model, as_booleans, check_tokens, normal

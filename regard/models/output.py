@@ -19,8 +19,8 @@ from torch.nn import functional as F
 
 from regard.attention.block import ACTIVATIONS
 from regard.attention.dropout import Dropout
+from regard.attention.kernels import working_dtype
 from regard.attention.memory import KVCache
-from regard.attention.precision import working_dtype
 from regard.models.state import State
 
 CHUNK = 2**25  # the most logits in memory at a time

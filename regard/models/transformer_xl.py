@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention
 from regard.attention.block import NORM_PLACES, Block, FeedForward
 from regard.attention.dropout import Dropout
+from regard.attention.kernels import working_dtype
 from regard.attention.memory import HERE, Segment
 from regard.attention.pattern import Causal, Ordered, Pattern
 from regard.attention.position import Distances, Relative, View, sinusoids
-from regard.attention.precision import working_dtype
 from regard.core.errors import ConfigError
 from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
 from regard.models.base import Config, Model, as_booleans, check_tokens, normal

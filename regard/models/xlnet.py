@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, PostNorm
 from regard.attention.dropout import Dropout
+from regard.attention.kernels import working_dtype
 from regard.attention.memory import HERE, Memory, Segment
 from regard.attention.pattern import Full, Ordered, Pattern
 from regard.attention.position import Distances, View, sinusoids
-from regard.attention.precision import working_dtype
 from regard.core.errors import InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, as_booleans, check_tokens, normal

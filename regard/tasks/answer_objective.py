@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.precision import wide
+from regard.attention.kernels import wide
 from regard.core.errors import ConfigError, InputError
 from regard.data.batching import Rows
 from regard.data.input_formats import PassageFormat

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.attention.precision import wide
+from regard.attention.kernels import wide
 from regard.core.errors import ConfigError, InputError
 from regard.data.examples import Example, LabeledExample
 from regard.data.input_formats import FormattedInput, framed

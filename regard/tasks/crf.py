@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from regard.attention.precision import wide, wide_dtype
+from regard.attention.kernels import wide, wide_dtype
 from regard.core.errors import FormatError, InputError
 from regard.data.tags import legal
 from regard.formats.weights import write_weights

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.attention.precision import wide_dtype
+from regard.attention.kernels import wide_dtype
 from regard.core.errors import ConfigError, InputError
 from regard.data.batching import Rows
 from regard.data.input_formats import FormattedInput, bare

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.attention.precision import wide
+from regard.attention.kernels import wide
 from regard.core.errors import InputError
 from regard.data.windows import QuestionWindows
 from regard.tasks.base import Prediction

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from regard.attention.precision import wide, wide_dtype
+from regard.attention.kernels import wide, wide_dtype
 from regard.core.errors import ConfigError, InputError
 from regard.data.batching import Ragged
 from regard.data.input_formats import SurroundingMarks, surrounding

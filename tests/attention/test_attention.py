@@ -19,11 +19,10 @@ from regard.attention.block import (
     PostNorm,
     PreNorm,
 )
-from regard.attention.kernels import AttentionArgs
+from regard.attention.kernels import AttentionArgs, working_dtype
 from regard.attention.memory import CrossKV
 from regard.attention.pattern import Causal, Full, Ordered
 from regard.attention.position import Distances, Relative, View, sinusoids
-from regard.attention.precision import working_dtype
 from regard.attention.window import Window
 from regard.models.longformer_characters import Dilated
 from regard.models.state import causal, everything

@@ -15,10 +15,9 @@ import pytest
 from regard.core.errors import ConfigError
 from regard.methods.runs import run
 from regard.models import FAMILIES, gpt
-from regard.training.build import configuration
+from regard.training.build import config_of, configuration, is_whole, shape_table
 from regard.training.loop import Loop
 from regard.training.recipe import Recipe, dump, make, read_resolved
-from regard.training.shape import config_of, is_whole, shape_table
 from tests.refusals import refuses
 from tests.training.small import planned
 from tests.training.test_never_lost import bits, figures

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.attention.kernels import wide
 from regard.attention.native import library
-from regard.attention.precision import wide
 from regard.core.errors import InputError
 
 LARGEST = 127  # the largest int8 weight; -128 is not used, so that the range is symmetric

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.precision import wide
+from regard.attention.kernels import wide
 from regard.core.errors import ConfigError
 from regard.models.output import CHUNK
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from regard.attention.precision import wide
+from regard.attention.kernels import wide
 from regard.core.errors import ConfigError, InputError
 from regard.core.seeding import seed_torch
 from regard.data.batching import by_length

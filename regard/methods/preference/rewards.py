@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.attention.precision import wide
+from regard.attention.kernels import wide
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.batching import padded
 from regard.data.corpus import Special
