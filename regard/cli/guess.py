@@ -77,10 +77,16 @@ def check_order(command: str, model: str, data: str = "", option: str = "") -> N
 
 
 def check_there(what: str, *names: str | Path) -> None:
-    """Refuses files that are missing, before anything heavy is imported."""
+    """Refuses files that are missing, before anything heavy is imported. Parallel files are
+    written with a comma between them."""
     for name in map(str, names):
-        if ":" not in name and name != "-" and not has_magic(name) and not Path(name).exists():
-            raise InputError(f"{what} is {name}, and there is no such file; give one that exists")
+        if ":" in name or name == "-" or has_magic(name) or Path(name).exists():
+            continue
+        missing = [part for part in name.split(",") if not Path(part).exists()]
+        if missing:
+            raise InputError(
+                f"{what} is {name}, and there is no file {missing[0]}; give one that exists"
+            )
 
 
 def check_asked(command: str, model: str, texts: Sequence[str], file: Path | None) -> None:

@@ -92,6 +92,7 @@ def test_it_is_light_or_dark_as_the_reader_says(page, files, kind):
     assert ground() < 200
     seen.locator("#theme").press("Enter")
     assert ground() > 600 and seen.locator("#theme").get_attribute("aria-label") == "Dark colors"
+    seen.wait_for_function("localStorage.getItem('regard-theme') === 'light'")
     seen.reload()
     assert ground() > 600
 

@@ -176,7 +176,7 @@ def test_embed(world: World, ask: Any, tmp_path: Path) -> None:
     run, many, out = world.model("bert"), texts(3, 4), tmp_path / "v.npy"
     wanted = load(run).embed(many)
     shown, noted = ask("embed", run, *many, "--out", str(out))
-    assert shown == "" and f"3 vectors of 32 are in {out}" in noted
+    assert shown == "" and f"{out} has 3 vectors of 32" in noted
     np.testing.assert_array_equal(np.load(out), wanted)
     vectors = json.loads(ask("embed", run, "--json", stdin="\n".join(many))[0])["vectors"]
     np.testing.assert_allclose(vectors, wanted, atol=1e-6)

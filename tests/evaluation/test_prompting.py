@@ -414,5 +414,6 @@ def test_the_command_refuses_before_it_opens_anything(write: Write) -> None:
         (["--language", "chinese"], "'chinese', ISO 639-1"),
         (["--out", str(write("file", "") / "deep")], "is a file, --out"),
     ):
-        message = str(run("nowhere", "nothing.jsonl", "--task", "classify", *arguments).exception)
+        data = write("data.jsonl", "")
+        message = str(run("nowhere", data, "--task", "classify", *arguments).exception)
         mentions(message, named.split(", "))

@@ -137,6 +137,6 @@ def test_fields_and_forms_may_be_named(run, world, tmp_path):
 
 def test_what_cannot_be_is_refused(run, world):
     absent = run(world.run("reviewer"), "nowhere.jsonl").exception
-    assert isinstance(absent, InputError) and "does not exist" in str(absent)
+    assert isinstance(absent, InputError) and "nowhere.jsonl" in str(absent)
     wrong = run(world.run("reviewer"), world.data("classify"), "--limit", -1).exception
     assert isinstance(wrong, ConfigError) and "--limit is -1" in str(wrong)

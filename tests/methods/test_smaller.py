@@ -15,7 +15,7 @@ OPTIONS = [
     ["--field", "text=body"], ["--format", "csv"], ["--no-header"],
 ]  # fmt: skip
 SAMPLES = ["--importance-examples", "9"]
-BY = ["--by", "magnitude", "--data", "x"]
+BY = ["--by", "magnitude", "--data", __file__]
 ABOUT = "is about the data that a model is tested on"
 
 

@@ -298,7 +298,7 @@ def test_hidden_words_and_sentences(where: Path) -> None:
 def test_a_mixture_agrees_part_by_part(where: Path) -> None:
     parts = [
         {"objective": "causal", "share": 3},
-        {"name": "whole", "objective": "prefix", "share": 1, "length": 12},
+        {"name": "whole", "objective": "prefix", "share": 1, "seq_len": 12},
     ]
     loop = loop_of("gpt", where, objective={"name": "mixture", "parts": parts},
                    robust={"rdrop": 2.0, "adversary": "fgm"})  # fmt: skip

@@ -310,7 +310,7 @@ SWAP, BACK = "--task classify --methods swap", "--task classify --back none --fo
         (SWAP, "a.conll", ConfigError, ["tagged"]),
         (SWAP, "old.jsonl", StorageError, ["old.jsonl", "overwritten"]),
         ("--task converse", "a.jsonl", ConfigError, ["converse", "answer"]),
-        ("--task clasify", "a.jsonl", ConfigError, ["clasify", "classify"]),
+        ("--task clasify", "a.jsonl", UnknownName, ["clasify", "classify"]),
         ("--task entail", "a.jsonl", InputError, ["field"]),
     ],
 )

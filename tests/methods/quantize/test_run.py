@@ -122,7 +122,7 @@ def test_it_does_not_learn(world: World, tmp_path: Path) -> None:
         tmp_path / "small", Path(world.data("classify", 20)), examples={"task": "classify"},
         budget={"steps": 1},
     )  # fmt: skip
-    with refuses(ConfigError, "'int8'", "learn"):
+    with refuses(ConfigError, "'int8'", "train"):
         finetune(recipe, tmp_path / "run", display="silent")
 
 
