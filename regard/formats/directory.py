@@ -22,6 +22,14 @@ from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.data.tokenizer import Tokenizer
 from regard.formats import Checkpoint as Checkpoint
 from regard.formats.format import Format, TensorName, stacked, unstacked
+from regard.formats.generation_config import FILE as GENERATION
+from regard.formats.generation_config import (
+    TOKENS,
+    read_generation_config,
+    token_ids,
+    with_tokens,
+    write_generation_config,
+)
 from regard.formats.registry import (
     OWN,
     empty,
@@ -78,7 +86,13 @@ def load(
             f"{directory.name}: {len(left)} tensors were not used; the first is {left[0]}",
             stacklevel=2,
         )
-    return Checkpoint(model.eval(), Tokenizer.open(directory), config_json, directory)
+    return Checkpoint(
+        model.eval(),
+        Tokenizer.open(directory),
+        config_json,
+        directory,
+        read_generation_config(directory),
+    )
 
 
 def collect(
@@ -197,13 +211,20 @@ def save(
     path: str | os.PathLike[str],
     tokenizer: Tokenizer | None = None,
     source: dict[str, Any] | None = None,
+    generation_config: dict[str, Any] | None = None,
 ) -> Path:
-    """Writes config.json, model.safetensors and the tokenizer; existing files are replaced."""
+    """Writes config.json, generation_config.json, model.safetensors and the tokenizer; existing
+    files are replaced. `source` and `generation_config` are the files that the model came with."""
     target = Path(path)
     family = model.family.name
     format_, _ = format_for(family, model.config, model.extensions)
     heads = heads_in(model)
-    config = describe_model(model, format_, heads, source or {})
+    ids = token_ids(model, tokenizer)
+    config = describe_model(model, format_, heads, source or {}, ids)
+    tables = {
+        "config.json": config,
+        GENERATION: write_generation_config(model, generation_config, config, ids),
+    }
     state = model.state_dict()
     tensors: dict[str, Tensor] = {}
     for entry in names_of(model, format_, heads):
@@ -215,7 +236,7 @@ def save(
     fresh = not target.exists()
     target.mkdir(parents=True, exist_ok=True)
     try:
-        write(target, tensors, config, tokenizer)
+        write(target, tensors, tables, tokenizer)
     except BaseException:
         if fresh:
             shutil.rmtree(target, ignore_errors=True)
@@ -224,14 +245,19 @@ def save(
 
 
 def write(
-    target: Path, tensors: dict[str, Tensor], config: dict[str, Any], tokenizer: Tokenizer | None
+    target: Path,
+    tensors: dict[str, Tensor],
+    tables: dict[str, dict[str, Any] | None],
+    tokenizer: Tokenizer | None,
 ) -> None:
     """Writes all files to a temporary directory and then moves them; config.json is moved last."""
     with tempfile.TemporaryDirectory(dir=target, prefix=".writing-") as name:
         draft = Path(name)
         write_weights(tensors, draft / "model.safetensors")
-        text = json.dumps(config, indent=2, ensure_ascii=False, sort_keys=True)
-        (draft / "config.json").write_text(text + "\n", encoding="utf-8")
+        for file_name, table in tables.items():
+            if table is not None:
+                text = json.dumps(table, indent=2, ensure_ascii=False, sort_keys=True)
+                (draft / file_name).write_text(text + "\n", encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(draft)
         for file in sorted(draft.iterdir(), key=lambda f: f.name == "config.json"):
@@ -239,16 +265,19 @@ def write(
 
 
 def describe_model(
-    model: Model, format_: Format, heads: Heads, source: dict[str, Any]
+    model: Model, format_: Format, heads: Heads, source: dict[str, Any], ids: dict[str, int]
 ) -> dict[str, Any]:
-    """Returns config.json: the source's values, overridden by those of the model."""
+    """Returns config.json: the source's values, overridden by those of the model, and the ids of
+    special tokens that the source lacks."""
     own = format_.type.startswith(OWN)
     known = source if source.get("model_type") == format_.type else {}
     architecture = next(iter(format_.classes)) if own else format_.class_for(heads)
     named = (known.get("architectures") or [None])[0]
     if not own and set(format_.classes.get(named, ())) == set(heads):
         architecture = named if named in format_.classes else architecture
-    config = format_.write_config(model.config, architecture, known)
+    config = with_tokens(format_.write_config(model.config, architecture, known), ids)
+    if not known and model.decoding:  # a class of transformers would assume ids of its own
+        config = dict.fromkeys(TOKENS) | config
     if own:
         added = {"regard_extensions": model.extensions} if model.extensions else {}
         return config | {"regard_heads": heads} | added
