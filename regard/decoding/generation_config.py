@@ -15,7 +15,7 @@ from regard.core.errors import ConfigError, RegardError
 from regard.core.tables import from_table
 from regard.decoding.options import OF_BEAMS, DecodingOptions
 from regard.formats import Checkpoint
-from regard.formats.generation_config import FILE, TOKENS, generation_fields
+from regard.formats.format import GENERATION_FILE, TOKENS, generation_fields
 
 TOP_K = 50  # transformers samples among so many tokens unless a file or a caller says otherwise
 STOPPING = {True: "full", False: "estimate", "never": "certain"}
@@ -144,7 +144,7 @@ def options_for(
     caller's defaults."""
     explicit = DecodingOptions.of((defaults or {}) | chosen)  # refuses wrong choices, whatever else
     stored = generation_fields(loaded.generation_config, loaded.source)
-    where = "config.json" if loaded.generation_config is None else FILE
+    where = "config.json" if loaded.generation_config is None else GENERATION_FILE
     names = {field.name for field in fields(GenerationConfig)}
     try:
         table = {name: value for name, value in stored.items() if name in names}

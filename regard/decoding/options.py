@@ -111,8 +111,12 @@ class DecodingOptions:
     def check(self) -> None:
         limits: list[tuple[str, float, float, str]] = [
             ("max_new_tokens", 1, math.inf, "at least 1"),
-            ("min_new_tokens", 0, math.inf if self.max_length else self.max_new_tokens,
-             "from 0 to max_new_tokens"),
+            (
+                "min_new_tokens",
+                0,
+                math.inf if self.max_length else self.max_new_tokens,
+                "from 0 to max_new_tokens",
+            ),
             ("max_length", 1, math.inf, "at least 1"),
             ("min_length", 0, math.inf, "0 or more"),
             ("temperature", 0, math.inf, "0 (greedy) or more"),

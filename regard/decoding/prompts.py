@@ -10,7 +10,8 @@ from regard.data.corpus import Special
 from regard.data.special_tokens import special_of
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import Checkpoint
-from regard.formats.generation_config import generation_fields, known
+from regard.formats.format import generation_fields
+from regard.formats.generation_config import known
 
 Prompt = str | Sequence[int]  # a text, or its ids
 

@@ -33,9 +33,7 @@ class Checkpoint:
         """Writes a directory that `transformers` can open, if it has a class for the model."""
         from regard.formats.directory import save
 
-        directory = save(
-            self.model, path, self.tokenizer, self.source, self.generation_config
-        )
+        directory = save(self.model, path, self.tokenizer, self.source, self.generation_config)
         for name in BESIDE:
             file = (self.path or directory) / name
             if file.is_file() and directory.resolve() != file.parent.resolve():

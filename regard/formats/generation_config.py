@@ -1,52 +1,15 @@
-"""Reads and writes `generation_config.json`: how a model generates unless a caller says otherwise.
-
-As in transformers, a directory without this file keeps the same fields in config.json. What the
-fields mean for decoding is in `regard/decoding/generation_config.py`.
-"""
+"""What is written of generation: `generation_config.json`, and the ids of special tokens in both
+files. What the fields mean for decoding is in `regard/decoding/generation_config.py`."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from regard.core.errors import FormatError, InputError
-from regard.core.files import read_json
+from regard.core.errors import InputError
 from regard.data.special_tokens import special_of
 from regard.data.tokenizer import Tokenizer
+from regard.formats.format import generation_fields
 from regard.models.base import Model
-
-FILE = "generation_config.json"
-TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
-
-# The fields that change which tokens are generated.
-FIELDS = frozenset(
-    """
-    max_length max_new_tokens min_length min_new_tokens do_sample num_beams early_stopping
-    length_penalty num_return_sequences temperature top_k top_p typical_p repetition_penalty
-    no_repeat_ngram_size bad_words_ids suppress_tokens begin_suppress_tokens forced_bos_token_id
-    forced_eos_token_id decoder_start_token_id stop_strings bos_token_id eos_token_id pad_token_id
-    min_p top_h epsilon_cutoff eta_cutoff encoder_repetition_penalty encoder_no_repeat_ngram_size
-    renormalize_logits exponential_decay_length_penalty sequence_bias guidance_scale
-    watermarking_config remove_invalid_values max_time penalty_alpha dola_layers num_beam_groups
-    diversity_penalty constraints force_words_ids token_healing forced_decoder_ids
-    """.split()
-)
-
-
-def read_generation_config(directory: Path) -> dict[str, Any] | None:
-    """Returns the file of a directory, or None if there is none."""
-    return read_json(
-        directory / FILE, error=FormatError, advice="copy it again, or remove it to use defaults"
-    )
-
-
-def generation_fields(
-    generation_config: dict[str, Any] | None, config_json: dict[str, Any]
-) -> dict[str, Any]:
-    """Returns the fields that have a value: of the file, or of config.json if there is no file."""
-    if generation_config is None:
-        generation_config = {key: config_json[key] for key in FIELDS & config_json.keys()}
-    return {key: value for key, value in generation_config.items() if value is not None}
 
 
 def token_ids(model: Model, tokenizer: Tokenizer | None) -> dict[str, int]:
@@ -78,11 +41,6 @@ def known(token: object, vocab_size: int) -> bool:
     return isinstance(token, int) and not isinstance(token, bool) and 0 <= token < vocab_size
 
 
-def with_tokens(table: dict[str, Any], ids: dict[str, int]) -> dict[str, Any]:
-    """Returns the table with these ids where it has none."""
-    return table | {key: value for key, value in ids.items() if table.get(key) is None}
-
-
 def ended_by(table: dict[str, Any], end: int) -> dict[str, Any]:
     """Returns the table with this end token among its own, if it names others only: a model that
     was trained on texts with this end would not stop at those."""
@@ -104,4 +62,5 @@ def write_generation_config(
     if generation_config is None:
         fields = generation_fields(None, config_json)
         generation_config = {"_from_model_config": True} | fields
-    return with_tokens(generation_config, ids)
+    missing = {key: value for key, value in ids.items() if generation_config.get(key) is None}
+    return generation_config | missing

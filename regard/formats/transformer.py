@@ -126,6 +126,7 @@ MARIAN = Format(
         "add_bias_logits classif_dropout classifier_dropout extra_pos_embeddings "
         "num_hidden_layers num_attention_heads hidden_size".split()
     ),
+    others=frozenset({"MarianModel", "MarianForCausalLM"}),
     names=names,
     reads=read,
     writes=write,

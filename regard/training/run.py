@@ -27,7 +27,8 @@ from regard.core.files import write_json
 from regard.core.lock import RunLock
 from regard.core.stop import StopSignal
 from regard.formats import directory
-from regard.formats.generation_config import ended_by, read_generation_config
+from regard.formats.generation_config import ended_by
+from regard.formats.registry import read_config
 from regard.objectives.base import Objective, hooks_of
 from regard.training import recipe as recipes
 from regard.training.build import model_for
@@ -357,8 +358,8 @@ class TrainingRun:
         base = Path(self.recipe.model)
         if (base / "config.json").is_file():
             end = objective.corpus.special.end
-            source = ended_by(directory.read_config(base), end)
-            generation = read_generation_config(base)
+            source = ended_by(read_config(base), end)
+            generation = directory.read_generation_config(base)
             generation = generation if generation is None else ended_by(generation, end)
         source |= hooks.hf_config()
         valid = None if self.outcome == "interrupted" else self.valid

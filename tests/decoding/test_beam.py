@@ -115,9 +115,9 @@ def test_rules_stop_sooner_or_later() -> None:
             "length_penalty": 1.5,
         }
         best = {
-            rule: generate(loaded, draw(3, seed), beam_stopping=rule, suppress_tokens=[], **options)[0][
-                0
-            ].score
+            rule: generate(
+                loaded, draw(3, seed), beam_stopping=rule, suppress_tokens=[], **options
+            )[0][0].score
             for rule in ("certain", "estimate", "full")
         }
         assert best["certain"] >= best["estimate"] - 1e-12 >= best["full"] - 2e-12

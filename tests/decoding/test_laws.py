@@ -21,7 +21,9 @@ PROMPTS = [draw(5, 1), draw(9, 2), draw(1, 3), draw(9, 4)]
 def test_cached_is_uncached(specimen: Specimen) -> None:
     """Also far beyond the positions of a GPT, whose window then slides."""
     model = model_of(specimen, torch.float64)
-    (texts,) = generate(LoadedModel(model), PROMPTS[0], max_new_tokens=24, eos_ids=[], suppress_tokens=[])
+    (texts,) = generate(
+        LoadedModel(model), PROMPTS[0], max_new_tokens=24, eos_ids=[], suppress_tokens=[]
+    )
     assert texts[0].ids == naive(model, PROMPTS[0], 24)
     assert texts[0].reason == "length"
 
@@ -69,7 +71,9 @@ def test_rows_that_end_leave_the_others_alone(specimen: Specimen) -> None:
     model = model_of(specimen, torch.float64)
     ends = tuple(range(0, 29, 4))
     prompts = [draw(1 + i % 5, 20 + i) for i in range(8)]
-    texts = generate(LoadedModel(model), prompts, max_new_tokens=14, eos_ids=ends, suppress_tokens=[])
+    texts = generate(
+        LoadedModel(model), prompts, max_new_tokens=14, eos_ids=ends, suppress_tokens=[]
+    )
     assert [x[0].ids for x in texts] == [naive(model, p, 14, ends) for p in prompts]
     drawn = generate(
         LoadedModel(model), prompts, max_new_tokens=14, eos_ids=ends, num_samples=2, seed=1

@@ -77,7 +77,7 @@ def test_the_chain_is_that_of_transformers() -> None:
          "temperature": 0.8, "top_k": 50,
          "top_p": 0.8, "typical_p": 0.9}
     )  # fmt: skip
-    mine = chosen.processors([1], [3])
+    mine = chosen.processors([1], [3], 100, 9)
     their = LogitsProcessorList(
         [
             theirs.RepetitionPenaltyLogitsProcessor(1.2),

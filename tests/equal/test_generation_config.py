@@ -16,7 +16,7 @@ from regard.api import LoadedModel, load
 from regard.core.errors import ConfigError, FormatError, InputError
 from regard.decoding import generate
 from tests.decoding.small import draw
-from tests.decoding.test_equal import END, GPT2, KINDS, PAD, cut
+from tests.decoding.test_equal import END, KINDS, PAD, cut
 from tests.equal.reference import ours, scramble
 from tests.refusals import refuses, warns
 
@@ -164,9 +164,13 @@ def test_sampling_is_asked_for_by_do_sample() -> None:
 def test_what_is_not_supported_is_named() -> None:
     loaded, _ = both("gpt2")
     for field, value in [
-        ("sequence_bias", [[[3], 1.0]]), ("encoder_no_repeat_ngram_size", 2), ("penalty_alpha", 0.6),
-        ("exponential_decay_length_penalty", [4, 1.2]), ("a_new_field", 3), ("num_beam_groups", 2),
-    ]:  # fmt: skip
+        ("sequence_bias", [[[3], 1.0]]),
+        ("encoder_no_repeat_ngram_size", 2),
+        ("penalty_alpha", 0.6),
+        ("exponential_decay_length_penalty", [4, 1.2]),
+        ("a_new_field", 3),
+        ("num_beam_groups", 2),
+    ]:
         with warns(UserWarning, field, value):
             mine(loaded, {field: value, "max_new_tokens": 2})
     for file, error, *names in [
