@@ -1,4 +1,4 @@
-"""Configurations that transformers opens, open; what is assumed is said; what is written is whole."""
+"""Configurations that transformers opens, open; what is assumed is said; what is written, whole."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ DECODERS = {name: SIZES[name] for name in SIZES if name not in
 def test_special_tokens_are_written(name: str, tmp_path: Path) -> None:
     """Of a model made here, in both files, equal to those of its tokenizer."""
     words = tokenizer("unigram" if name == "t5-small" else "bytes-bpe")
-    ids = {role: words.ready.token_to_id(word) for role, word in
-           {"end": "<|endoftext|>", "pad": "<|pad|>", "start": "<|startoftext|>"}.items()}  # fmt: skip
+    spelled = {"end": "<|endoftext|>", "pad": "<|pad|>", "start": "<|startoftext|>"}
+    ids = {role: words.ready.token_to_id(word) for role, word in spelled.items()}
     changes: dict[str, Any] = COMMON | SIZES[name] | {"vocab_size": len(words)}
     if name == "transformer-xl-wt103-base":
         changes["cutoffs"] = (30, 60)
