@@ -225,8 +225,8 @@ class LoadedModel(Checkpoint):
         from regard.decoding.generation import generate
 
         generations: list[Any] = generate(self, prompts, **options)
-        asked = (options.get(name, 1) for name in ("num_samples", "num_return_sequences"))
-        if max(asked) == 1 and all(len(several) == 1 for several in generations):
+        counts = [options.get(name, 1) for name in ("num_samples", "num_return_sequences")]
+        if counts == [1, 1] and all(len(several) == 1 for several in generations):
             generations = [several[0] for several in generations]
         ids = not isinstance(prompts, str) and len(prompts) > 0 and isinstance(prompts[0], int)
         return one_or_list(generations, isinstance(prompts, str) or ids)

@@ -111,11 +111,6 @@ class Conversation:
         self.template = None if self.plain else template_of(self.words)
         if self.memory is None and self.prompts.pair:
             self.memory = 0
-        if self.template is None and self.prompts.end() is None:
-            raise InputError(
-                "this model has neither a chat template nor an end token, so it cannot separate "
-                "turns; choose a model that was trained on dialogue"
-            )
 
     def reset(self) -> None:
         """Deletes all turns except those of the system."""

@@ -44,14 +44,14 @@ class Prompts:
         in training."""
         named: Any = self.stored.get("eos_token_id")
         ends = [i for i in (named if isinstance(named, list) else [named]) if self.known(i)]
-        end = self.end()
-        return ends or ([] if end is None else [end])
+        return ends or ([self.end()] if self.pair or self.special is not None else [])
 
-    def end(self) -> int | None:
-        """Returns the id that ends a text in training."""
+    def end(self) -> int:
+        """Returns the id that ends a text in training; the model has a tokenizer."""
         if self.pair:
             return int(self.config.eos_id)
-        return None if self.special is None else self.special.end
+        assert self.special is not None
+        return self.special.end
 
     def suppressed(self) -> list[int]:
         """Returns the ids of padding and mask, which no text contains."""

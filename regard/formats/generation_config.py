@@ -28,7 +28,8 @@ def token_ids(model: Model, tokenizer: Tokenizer | None) -> dict[str, int]:
         special = special_of(tokenizer, "this model")
     except InputError:  # a tokenizer without such tokens
         return {}
-    end, start = special.end, special.start
+    end: int | None = special.end
+    start = special.start
     if model.decoding:
         start = end
     elif end in (special.sep, special.start):

@@ -207,7 +207,7 @@ def class_of(format_: Format, config_json: dict[str, Any]) -> str:
 
 def is_own_class(format_: Format, config_json: dict[str, Any]) -> bool:
     """Returns whether config.json names a class that transformers does not have."""
-    named = config_json.get("architectures")
+    named = config_json.get("architectures") or []
     return bool(named) and class_of(format_, config_json) not in named
 
 

@@ -76,8 +76,8 @@ FILES: dict[str, dict[str, Any]] = {
 
 @cache
 def both(kind: str) -> tuple[LoadedModel, Any]:
-    made, config = ALL[kind]
-    reference = scramble(made(config()), 0.2, seed=4).double()
+    model_class, config = ALL[kind]
+    reference = scramble(model_class(config()), 0.2, seed=4).double()
     return ours(reference, Path(mkdtemp()), dtype=torch.float64), reference
 
 
