@@ -70,7 +70,7 @@ def ours(model: Path, kind: str | None) -> tuple[Continue, int]:
     opened = load(place)
 
     def write(prompts: Prompts, new: int) -> Prompts:
-        answers = generate(opened, prompts, max_new_tokens=new, eos_ids=[], banned=[])
+        answers = generate(opened, prompts, max_new_tokens=new, eos_ids=[], suppress_tokens=[])
         return [best[0].ids for best in answers]
 
     return write, weight(place, "*.safetensors")

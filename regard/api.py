@@ -225,7 +225,8 @@ class LoadedModel(Checkpoint):
         from regard.decoding.generation import generate
 
         generations: list[Any] = generate(self, prompts, **options)
-        if options.get("num_samples", 1) == 1 and options.get("num_return_sequences", 1) == 1:
+        counts = [options.get(name, 1) for name in ("num_samples", "num_return_sequences")]
+        if counts == [1, 1] and all(len(several) == 1 for several in generations):
             generations = [several[0] for several in generations]
         ids = not isinstance(prompts, str) and len(prompts) > 0 and isinstance(prompts[0], int)
         return one_or_list(generations, isinstance(prompts, str) or ids)
@@ -294,7 +295,7 @@ def load(path: str | os.PathLike[str], **options: Any) -> LoadedModel:
     from regard.formats import directory
 
     checkpoint = directory.load(path, **options)
-    return LoadedModel(checkpoint.model, checkpoint.tokenizer, checkpoint.source, checkpoint.path)
+    return LoadedModel(**vars(checkpoint))
 
 
 # -- how they ask

@@ -239,8 +239,7 @@ def same_tokens(gpt: Any, theirs: dict[str, Any], options: dict[str, Any]) -> No
     """Both write the same where nothing is drawn, and as many texts where something is."""
     prompt = gpt.tokenizer("the cat", return_tensors="pt")
     limit = {"max_new_tokens": 12}
-    banned = [[i] for i in gpt.never]
-    settings = {"bad_words_ids": banned} | limit | {"do_sample": False} | theirs
+    settings = {"suppress_tokens": gpt.never} | limit | {"do_sample": False} | theirs
     outputs = gpt.model.generate(**prompt, **settings, tokenizer=gpt.tokenizer)
     length = prompt["input_ids"].shape[1]
     written = gpt.loaded.generate("the cat", **(limit | options))
@@ -313,7 +312,7 @@ class Both:
 
     @property
     def never(self) -> list[int]:
-        """What is banned here unless somebody asks: padding and mask."""
+        """What is suppressed here unless somebody asks: padding and mask."""
         known = self.tokenizer
         return [i for i in (known.pad_token_id, known.mask_token_id) if i is not None]
 

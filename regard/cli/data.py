@@ -150,8 +150,8 @@ def measure_of(directory: str) -> Any:
     """Builds a token counter from a model's tokenizer and context. No weights are read."""
     from regard.core.errors import FormatError
     from regard.data.tokenizer import Tokenizer
-    from regard.formats.directory import configure, locate, read_config
-    from regard.formats.registry import format_of
+    from regard.formats.directory import locate
+    from regard.formats.registry import configure, format_of, read_config
     from regard.tasks.check import TokenCounter
 
     path = locate(directory, download=False)

@@ -107,7 +107,11 @@ def generate(
     Decoding.of(decoding)  # refuses wrong options before a model is opened
     loaded = opened(model, precision, download)
     from regard import decoding as decoder
+    from regard.decoding.generation_config import options_for
 
+    if stream is None:  # the directory may ask for several texts or beams
+        options = options_for(loaded, decoding)
+        several = several or options.num_samples > 1 or options.num_beams > 1
     if not several and "--json" not in typed and stream is not False:
         for piece in decoder.stream(loaded, texts[0], **decoding):
             print(piece, end="", flush=True)

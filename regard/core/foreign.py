@@ -157,8 +157,6 @@ WORDS = {
     "samplingtopp": "top-p",
     "unnormalized": "length-penalty",
     "earlystopping": "beam-stopping patience",
-    "badwordsids": "banned",
-    "suppresstokens": "banned",
     "minimum": "min-new-tokens",
     "beams": "num-beams",
     "beam": "num-beams",

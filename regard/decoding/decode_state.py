@@ -25,6 +25,7 @@ from regard.models.state import State
 class DecodeState:
     """The base class. Subclasses say how prompts are read, and how one more token is read."""
 
+    decoder_prefix: Sequence[int] = ()  # the first tokens of a decoder beside an encoder
     tokens: Tensor  # [rows, room]: the tokens read so far, and space for new ones
     padding: Tensor | None  # [rows]: the number of padding columns at the left; None: no padding
 
@@ -210,15 +211,16 @@ class EncoderDecoderState(CachedState):
 
     def begin(self, prompts: Sequence[Sequence[int]], room: int, times: int = 1) -> Tensor:
         self.sources = prompts
-        return super().begin([[self.model.config.start_id]] * len(prompts), room, times)
+        first = list(self.decoder_prefix) or [self.model.config.start_id]
+        return super().begin([first] * len(prompts), room, times)
 
     def read_prompts(self, room: int, times: int) -> Tensor:
-        self.capacity, self.fixed = room, 1
+        self.capacity, self.fixed = self.prompt + room - 1, self.prompt
         source, attention_mask = right_padded(self.sources, self.model.device)
-        state = self.model.start(len(self.sources), 1 if times > 1 else room)
+        state = self.model.start(len(self.sources), self.prompt if times > 1 else self.capacity)
         state.source = self.model.project_source(self.model.encode(source, attention_mask))
         state.source_attention_mask, self.state = attention_mask, state
-        return self.read_one(self.tokens[:, :1])
+        return self.read_one(self.tokens[:, : self.prompt])
 
     def read_one(self, tokens: Tensor) -> Tensor:
         state = self.state

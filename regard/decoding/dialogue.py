@@ -15,6 +15,7 @@ from typing import Any
 from regard.core.errors import ConfigError, FormatError, InputError
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.generation import Decoder, Generation
+from regard.decoding.generation_config import options_for
 from regard.decoding.options import DecodingOptions
 from regard.decoding.prompts import readable
 from regard.formats.directory import Checkpoint
@@ -92,10 +93,12 @@ class Conversation:
         plain: bool = False,
         max_turns: int | None = None,
     ) -> Conversation:
-        """A conversation that samples with temperature 0.8 and top_p 0.9, unless told otherwise."""
+        """Begins a conversation that samples with temperature 0.8 and top_p 0.9, unless the options
+        or the model's directory say otherwise."""
         if max_turns is not None and max_turns < 0:
             raise ConfigError(f"--max-turns is {max_turns}; it must be 0 or more")
-        decoding = DecodingOptions.of({"temperature": 0.8, "top_p": 0.9} | options)
+        one = {"num_beams": 1, "num_samples": 1}  # an answer is shown as it grows
+        decoding = options_for(loaded, one | options, {"temperature": 0.8, "top_p": 0.9})
         turns: list[Turn] = []
         if system is not None:
             turns.append({"role": "system", "content": system})
@@ -108,11 +111,6 @@ class Conversation:
         self.template = None if self.plain else template_of(self.words)
         if self.memory is None and self.prompts.pair:
             self.memory = 0
-        if self.template is None and not self.prompts.ends():
-            raise InputError(
-                "this model has neither a chat template nor an end token, so it cannot separate "
-                "turns; choose a model that was trained on dialogue"
-            )
 
     def reset(self) -> None:
         """Deletes all turns except those of the system."""
@@ -158,7 +156,7 @@ class Conversation:
             ids = self.words.encode(text, special=False)
             end = self.prompts.config.eos_id if self.prompts.pair else None
             return ids if end is None or ids[-1:] == [end] else [*ids, end]
-        end = self.prompts.ends()[0]
+        end = self.prompts.end()
         return [i for t in turns for i in [*self.words.encode(t["content"], special=False), end]]
 
     def names(self) -> dict[str, Any]:

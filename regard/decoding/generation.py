@@ -12,8 +12,10 @@ import torch
 from regard.core.errors import ConfigError
 from regard.decoding.beam import Beams, Hypothesis, Rules
 from regard.decoding.decode_state import DecodeState, at_rest, reader_for
+from regard.decoding.generation_config import options_for
 from regard.decoding.options import DecodingOptions
 from regard.decoding.pieces import TextStreamer
+from regard.decoding.processors import Processor
 from regard.decoding.prompts import Prompt, Prompts
 from regard.decoding.sampling import DecodingLoop, Pick, Sampler, greedy
 from regard.formats.directory import Checkpoint
@@ -41,7 +43,7 @@ def generate(
 
     >>> generate(loaded, "Once upon a time", max_new_tokens=50, top_p=0.9, seed=1)[0][0].text
     """
-    chosen = DecodingOptions.of(options)
+    chosen = options_for(loaded, options)
     decoder = Decoder(loaded, chosen)
     ids = [decoder.prompts.encode(prompt, chosen.truncate) for prompt in listed(prompts)]
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))  # batches need little padding
@@ -58,7 +60,7 @@ def generate(
 def stream(loaded: Checkpoint, prompt: Prompt, **options: Any) -> Generator[str, None, Generation]:
     """Yields pieces of text as soon as they are certain, never half a character; joined, they are
     the text of `generate`. The Generation is the return value of the generator (`yield from`)."""
-    chosen = DecodingOptions.of(options)
+    chosen = options_for(loaded, options)
     if chosen.num_beams > 1 or chosen.num_samples > 1:
         raise ConfigError(
             "only one text can be streamed; leave out num_beams and num_samples, or use generate"
@@ -83,12 +85,38 @@ class Decoder:
         reader_for(self.model)  # refuses a model that cannot generate, before other checks
         self.prompts = Prompts(loaded)
         self.ends = list(self.prompts.ends() if options.eos_ids is None else options.eos_ids)
-        banned = list(self.prompts.banned() if options.banned is None else options.banned)
+        forced = {options.forced_bos_token_id, *(options.forced_eos_token_id or ())}
+        self.suppressed = (
+            [i for i in self.prompts.suppressed() if i not in forced]
+            if options.suppress_tokens is None
+            else list(options.suppress_tokens)
+        )
         self.prompts.check_known("eos_ids", self.ends)
-        self.prompts.check_known("banned", banned)
-        self.process = options.processors(self.ends, banned)
+        for name, ids in options.tokens().items():
+            self.prompts.check_known(name, ids)
         if options.stop:
             self.prompts.words()
+
+    def decoder_prefix(self) -> list[int]:
+        """Returns the first tokens of a decoder's text; none for a model without an encoder."""
+        if not self.prompts.pair:
+            return []
+        start = self.options.decoder_start_token_id
+        start = self.model.config.start_id if start is None else start
+        first = list(self.options.decoder_input_ids or [start])
+        return first if first[0] == start else [start, *first]
+
+    def limits(self, prompt: list[int]) -> tuple[int, int]:
+        """Returns the most and the least new tokens after a prompt."""
+        return self.options.limits(len(self.decoder_prefix() or prompt))
+
+    def reader(self) -> DecodeState:
+        reader = reader_for(self.model)
+        reader.decoder_prefix = self.decoder_prefix()
+        return reader
+
+    def process(self, most: int, least: int) -> Processor | None:
+        return self.options.processors(self.ends, self.suppressed, most, least)
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -100,10 +128,26 @@ class Decoder:
             yield
 
     def run(self, prompts: list[list[int]], numbers: list[int]) -> list[list[Generation]]:
-        if self.options.num_beams > 1:
-            return self.search(prompts)
+        """Returns the texts of each prompt; prompts with the same limits are run together."""
+        groups: dict[tuple[int, int], list[int]] = {}
+        for i, prompt in enumerate(prompts):
+            groups.setdefault(self.limits(prompt), []).append(i)
+        results: list[list[Generation]] = [[] for _ in prompts]
+        for limits, rows in groups.items():
+            among = [prompts[i] for i in rows]
+            if self.options.num_beams > 1:
+                generated = self.search(among, *limits)
+            else:
+                generated = self.sample(among, [numbers[i] for i in rows], *limits)
+            for i, generations in zip(rows, generated, strict=True):
+                results[i] = generations
+        return results
+
+    def sample(
+        self, prompts: list[list[int]], numbers: list[int], most: int, least: int
+    ) -> list[list[Generation]]:
         samples = self.options.num_samples
-        loop = self.loop(prompts, numbers)
+        loop = self.loop(prompts, numbers, most, least)
         before = [prompt for prompt in prompts for _ in range(samples)]
         streamers = [self.streamer(prompt) for prompt in before] if self.options.stop else []
         ids: list[list[int]] = [[] for _ in before]
@@ -122,12 +166,14 @@ class Decoder:
         ]
         return [generations[i : i + samples] for i in range(0, len(generations), samples)]
 
-    def loop(self, prompts: list[list[int]], numbers: list[int]) -> DecodingLoop:
+    def loop(
+        self, prompts: list[list[int]], numbers: list[int], most: int, least: int
+    ) -> DecodingLoop:
         """Reads every prompt and returns a loop with `num_samples` sequences for each."""
         options, samples = self.options, self.options.num_samples
         with torch.inference_mode():
-            reader: DecodeState = reader_for(self.model)
-            logits = reader.begin(prompts, options.max_new_tokens, samples)
+            reader = self.reader()
+            logits = reader.begin(prompts, most, samples)
             logits = logits.repeat_interleave(samples, 0) if samples > 1 else logits
         pick: Pick = greedy
         if options.draws:
@@ -136,12 +182,12 @@ class Decoder:
             reader,
             logits,
             pick=pick,
-            process=self.process,
+            process=self.process(most, least),
             ends=self.ends,
-            limit=options.max_new_tokens,
+            limit=most,
         )
 
-    def search(self, prompts: list[list[int]]) -> list[list[Generation]]:
+    def search(self, prompts: list[list[int]], most: int, least: int) -> list[list[Generation]]:
         o = self.options
         rules = Rules(
             o.num_beams,
@@ -149,7 +195,7 @@ class Decoder:
             o.length_penalty_form,
             o.length_penalty,
             o.beam_stopping,
-            o.max_new_tokens,
+            most,
             self.ends,
         )
 
@@ -157,9 +203,9 @@ class Decoder:
             return self.streamed(prompts[number], tokens).over
 
         with torch.inference_mode():
-            reader = reader_for(self.model)
-            logits = reader.begin(prompts, o.max_new_tokens, o.num_beams)
-            beams = Beams(reader, rules, self.process, stops if o.stop else None)
+            reader = self.reader()
+            logits = reader.begin(prompts, most, o.num_beams)
+            beams = Beams(reader, rules, self.process(most, least), stops if o.stop else None)
             hypotheses = beams.search(logits)
         return [
             [self.hypothesis(prompt, each) for each in results]
@@ -200,7 +246,7 @@ class Decoder:
 
     def stream(self, prompt: list[int], number: int) -> Generator[str, None, Generation]:
         with self.ready():
-            loop = self.loop([prompt], [number])
+            loop = self.loop([prompt], [number], *self.limits(prompt))
         steps, streamer = loop.steps(), self.streamer(prompt)
         ids: list[int] = []
         logprobs: list[float] = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from regard.core.errors import ConfigError, UnknownName
+from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.core.options import MAX_NEW_TOKENS, NUM_BEAMS, SEED, TEXTS_AT_ONCE, Option
 from regard.core.tables import from_table
 
@@ -50,7 +50,15 @@ class DecodingOptions:
         int | None,
         Option("Never generate the same N tokens in a row twice.", "--no-repeat-ngram-size", "N"),
     ] = None
-    banned: Sequence[int] | None = None  # ids that are never chosen; None: padding and mask
+    suppress_tokens: Sequence[int] | None = None  # ids never chosen; None: padding and mask
+    begin_suppress_tokens: Sequence[int] | None = None  # ids that are not the first new token
+    bad_words_ids: Sequence[Sequence[int]] | None = None  # sequences of ids that never occur
+    forced_bos_token_id: int | None = None  # the second token of a text, after a single first one
+    forced_eos_token_id: Sequence[int] | None = None  # one of them is the last token at the limit
+    decoder_start_token_id: int | None = None  # the first token of a decoder; None: the model's
+    decoder_input_ids: Sequence[int] | None = None  # the first tokens of a decoder's text
+    max_length: int | None = None  # limits prompt and new tokens together, not the new ones alone
+    min_length: int | None = None
     stop: Annotated[
         Sequence[str],
         Option("End the text before this word (\\n is a line break); may be repeated.",
@@ -85,6 +93,11 @@ class DecodingOptions:
         if isinstance(table.get("stop"), str):
             table = table | {"stop": (table["stop"],)}
         options = from_table(cls, table, what="option", advice="(of decoding)")
+        for name in ("max", "min"):
+            if table.get(f"{name}_length") is not None and f"{name}_new_tokens" in table:
+                raise ConfigError(
+                    f"{name}_length and {name}_new_tokens contradict each other; give one of them"
+                )
         options.check()
         for name in OF_BEAMS:
             value = getattr(options, name)
@@ -98,7 +111,14 @@ class DecodingOptions:
     def check(self) -> None:
         limits: list[tuple[str, float, float, str]] = [
             ("max_new_tokens", 1, math.inf, "at least 1"),
-            ("min_new_tokens", 0, self.max_new_tokens, "from 0 to max_new_tokens"),
+            (
+                "min_new_tokens",
+                0,
+                math.inf if self.max_length else self.max_new_tokens,
+                "from 0 to max_new_tokens",
+            ),
+            ("max_length", 1, math.inf, "at least 1"),
+            ("min_length", 0, math.inf, "0 or more"),
             ("temperature", 0, math.inf, "0 (greedy) or more"),
             ("top_k", 1, math.inf, "at least 1"),
             ("no_repeat_ngram_size", 1, math.inf, "at least 1"),
@@ -131,6 +151,8 @@ class DecodingOptions:
         ):  # fmt: skip
             if getattr(self, name) not in known:
                 raise UnknownName(name, str(getattr(self, name)), known)
+        if any(not word for word in self.bad_words_ids or ()):
+            raise ConfigError("bad_words_ids holds an empty sequence; leave it out")
         if "" in self.stop:
             raise ConfigError("a stop word is empty and would end every text; leave it out")
         if self.num_beams > 1 and self.draws:
@@ -147,7 +169,33 @@ class DecodingOptions:
         choices = (self.temperature, self.top_k, self.top_p, self.typical_p)
         return self.num_samples > 1 or any(value is not None for value in choices)
 
-    def processors(self, ends: Sequence[int], banned: Sequence[int]) -> Processor | None:
+    def tokens(self) -> dict[str, Sequence[int]]:
+        """Returns the ids in each option that names tokens."""
+        single = {name: getattr(self, name) for name in ("forced_bos_token_id",
+                                                         "decoder_start_token_id")}  # fmt: skip
+        listed = {name: getattr(self, name) for name in ("suppress_tokens", "decoder_input_ids",
+                  "begin_suppress_tokens", "forced_eos_token_id")}  # fmt: skip
+        words = {"bad_words_ids": [i for word in self.bad_words_ids or () for i in word]}
+        one = {name: [token] for name, token in single.items() if token is not None}
+        return one | {name: ids or () for name, ids in listed.items()} | words
+
+    def limits(self, before: int) -> tuple[int, int]:
+        """Returns the most and the least new tokens of a text that begins with `before` tokens."""
+        most, least = self.max_new_tokens, self.min_new_tokens
+        if self.max_length is not None:
+            most = self.max_length - before
+            if most < 1:
+                raise InputError(
+                    f"the text has {before:,} tokens already, and max_length is "
+                    f"{self.max_length:,}; shorten it, or give max_new_tokens"
+                )
+        if self.min_length is not None:
+            least = max(0, self.min_length - before)
+        return most, min(most, least)
+
+    def processors(
+        self, ends: Sequence[int], suppressed: Sequence[int], most: int, least: int
+    ) -> Processor | None:
         """Returns the processors in the order of transformers' generate; None if there are none."""
         from regard.decoding import processors as change
 
@@ -156,10 +204,20 @@ class DecodingOptions:
             chosen.append(change.repetition(float(self.repetition_penalty or 1.0)))
         if self.no_repeat_ngram_size is not None:
             chosen.append(change.no_repeat(self.no_repeat_ngram_size))
-        if banned:
-            chosen.append(change.banned(banned))
-        if self.min_new_tokens and ends:
-            chosen.append(change.at_least(self.min_new_tokens, ends))
+        words = [word for word in self.bad_words_ids or () if [*word] not in [[e] for e in ends]]
+        if words:
+            chosen.append(change.bad_words(words))
+        if least and ends:
+            chosen.append(change.at_least(least, ends))
+        if self.forced_bos_token_id is not None:
+            chosen.append(change.forced_first(self.forced_bos_token_id))
+        if self.forced_eos_token_id is not None:
+            chosen.append(change.forced_last(self.forced_eos_token_id, most))
+        if suppressed:
+            chosen.append(change.suppressed(suppressed))
+        if self.begin_suppress_tokens:
+            forced = self.forced_bos_token_id is not None
+            chosen.append(change.suppressed_first(self.begin_suppress_tokens, forced))
         if self.draws:
             if self.temperature not in (None, 1.0):
                 chosen.append(change.temperature(float(self.temperature or 1.0)))

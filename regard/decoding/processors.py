@@ -25,6 +25,12 @@ class DecodedSoFar(NamedTuple):
     attention_mask: Tensor | None
     new: int  # how many of the tokens come after the prompt
 
+    def lengths(self) -> Tensor:
+        """Returns the number of tokens of each row [B], without padding."""
+        if self.attention_mask is None:
+            return torch.full_like(self.tokens[:, 0], self.tokens.size(1))
+        return self.attention_mask.sum(1)
+
 
 Processor = Callable[[Tensor, DecodedSoFar], Tensor]
 
@@ -125,9 +131,64 @@ def at_least(count: int, ends: Sequence[int]) -> Processor:
     return forbid
 
 
-def banned(ids: Sequence[int]) -> Processor:
+def suppressed(ids: Sequence[int]) -> Processor:
     listed = list(ids)
     return lambda scores, past: without(scores, listed)
+
+
+def suppressed_first(ids: Sequence[int], forced: bool) -> Processor:
+    """Forbids ids as the first new token, or as the first after a token that is `forced`."""
+    listed = list(ids)
+
+    def forbid(scores: Tensor, past: DecodedSoFar) -> Tensor:
+        before = past.lengths() - past.new
+        first = torch.where(before > 1, 0, int(forced)) == past.new
+        return torch.where(first[:, None], without(scores, listed), scores)
+
+    return forbid
+
+
+def bad_words(words: Sequence[Sequence[int]]) -> Processor:
+    """Forbids the last id of each sequence where the ids before it have just been read."""
+    single = [word[0] for word in words if len(word) == 1]
+    several = [list(word) for word in words if len(word) > 1]
+
+    def forbid(scores: Tensor, past: DecodedSoFar) -> Tensor:
+        left = without(scores, single)
+        for *start, last in several:
+            if len(start) > past.tokens.size(1):
+                continue
+            read = past.tokens[:, -len(start) :] == past.tokens.new_tensor(start)
+            rows = read.all(1) & (past.lengths() >= len(start))
+            left[:, last] = left[:, last].masked_fill(rows, -math.inf)
+        return left
+
+    return forbid
+
+
+def forced_first(token: int) -> Processor:
+    """Allows only this token after a single first one, with the score 0, as transformers does."""
+
+    def force(scores: Tensor, past: DecodedSoFar) -> Tensor:
+        return torch.where((past.lengths() == 1)[:, None], only(scores, [token]), scores)
+
+    return force
+
+
+def forced_last(ids: Sequence[int], most: int) -> Processor:
+    """Allows only these tokens as the last of `most` new tokens, with the score 0."""
+    listed = list(ids)
+
+    def force(scores: Tensor, past: DecodedSoFar) -> Tensor:
+        return only(scores, listed) if past.new == most - 1 else scores
+
+    return force
+
+
+def only(scores: Tensor, ids: list[int]) -> Tensor:
+    forced = torch.full_like(scores, -math.inf)
+    forced[:, ids] = 0.0
+    return forced
 
 
 def without(scores: Tensor, ids: list[int]) -> Tensor:

@@ -10,6 +10,8 @@ from regard.data.corpus import Special
 from regard.data.special_tokens import special_of
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import Checkpoint
+from regard.formats.format import generation_fields
+from regard.formats.generation_config import known
 
 Prompt = str | Sequence[int]  # a text, or its ids
 
@@ -19,7 +21,8 @@ class Prompts:
 
     def __init__(self, loaded: Checkpoint) -> None:
         self.model, self.config = loaded.model, loaded.model.config
-        self.tokenizer, self.source = loaded.tokenizer, loaded.source
+        self.tokenizer = loaded.tokenizer
+        self.stored = generation_fields(loaded.generation_config, loaded.source)
         self.pair = self.model.kind == "encoder-decoder"
         self.special: Special | None = None
         if self.tokenizer is not None and self.tokenizer.fast is not None:
@@ -37,15 +40,20 @@ class Prompts:
         return self.tokenizer
 
     def ends(self) -> list[int]:
-        """Returns the ids that end a text."""
-        if self.pair:
-            return [self.config.eos_id]
-        if self.special is not None:
-            return [self.special.end]
-        named: Any = self.source.get("eos_token_id")
-        return [i for i in (named if isinstance(named, list) else [named]) if self.known(i)]
+        """Returns the ids that end a text: those that the directory names, else the end of texts
+        in training."""
+        named: Any = self.stored.get("eos_token_id")
+        ends = [i for i in (named if isinstance(named, list) else [named]) if self.known(i)]
+        return ends or ([self.end()] if self.pair or self.special is not None else [])
 
-    def banned(self) -> list[int]:
+    def end(self) -> int:
+        """Returns the id that ends a text in training; the model has a tokenizer."""
+        if self.pair:
+            return int(self.config.eos_id)
+        assert self.special is not None
+        return self.special.end
+
+    def suppressed(self) -> list[int]:
         """Returns the ids of padding and mask, which no text contains."""
         ids: list[Any] = [self.config.pad_id] if hasattr(self.config, "pad_id") else []
         if self.special is not None:
@@ -53,7 +61,7 @@ class Prompts:
         return sorted({i for i in ids if self.known(i)} - set(self.ends()))
 
     def known(self, token: object) -> bool:
-        return isinstance(token, int) and 0 <= token < self.config.vocab_size
+        return known(token, self.config.vocab_size)
 
     def check_known(self, name: str, ids: Sequence[int]) -> None:
         for token in ids:
@@ -65,7 +73,7 @@ class Prompts:
 
     def start(self) -> int | None:
         """Returns the token before a text's first word: as in a corpus, the end of another text."""
-        first: Any = self.source.get("bos_token_id") if self.special is None else None
+        first: Any = self.stored.get("bos_token_id") if self.special is None else self.end()
         return first if self.known(first) else next(iter(self.ends()), None)
 
     def encode(self, prompt: Prompt, truncate: bool = False) -> list[int]:

@@ -122,6 +122,6 @@ class DecodingLoop:
 
 def forbidden() -> InputError:
     return InputError(
-        "every token is forbidden; use fewer banned ids, a larger no_repeat_ngram_size, or no "
-        "min_new_tokens"
+        "every token is forbidden; use fewer suppress_tokens or bad_words_ids, a larger "
+        "no_repeat_ngram_size, or no min_new_tokens"
     )

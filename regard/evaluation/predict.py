@@ -120,6 +120,9 @@ def facts_of(loaded: Checkpoint) -> dict[str, Any]:
             f"('regard finetune'), for one of {', '.join(able)}"
         )
     names = loaded.source.get("id2label") or {}
+    number = loaded.source.get("num_labels") or len(names)
+    if number != len(names):  # transformers forgets the names in this case, too
+        names = {i: f"LABEL_{i}" for i in range(number)}
     labels = [str(names[key]) for key in sorted(names, key=int)] if task.names_labels else []
     name, card = task.name, loaded.model.family
     if task.scores_as and len(labels) == 1:

@@ -242,6 +242,7 @@ class OpenAnswerPrompter(Prompter):
             prompts,
             max_new_tokens=self.tokens,
             num_beams=self.options.num_beams,
+            temperature=0,
             stop=("\n",),
         )
         return [

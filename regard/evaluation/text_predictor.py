@@ -15,7 +15,7 @@ import numpy as np
 from regard.core.errors import ConfigError
 from regard.data.examples import Example
 from regard.decoding.generation import Decoder, Generation
-from regard.decoding.options import DecodingOptions
+from regard.decoding.generation_config import options_for
 from regard.evaluation.predict import facts_of
 from regard.formats.directory import Checkpoint
 from regard.objectives import learns_to_write
@@ -55,11 +55,11 @@ class TextPredictor:
         self.loaded, self.task, self.labels = loaded, str(facts["task"]), list(facts["labels"])
         if options.get("precision") == "fp32":
             options["precision"] = "own"
-        self.options = DecodingOptions.of({"max_new_tokens": facts["tokens"]} | options)
+        self.options = options_for(loaded, {"max_new_tokens": facts["tokens"]} | options)
         self.batch = self.options.batch_size if "batch_size" in options else ROWS
         self.decoder = Decoder(loaded, self.options)
         self.tokenizer = self.decoder.prompts.words()
-        pair, ends = self.decoder.prompts.pair, self.decoder.prompts.ends()
+        pair, end = self.decoder.prompts.pair, self.decoder.prompts.end()
         before = facts["prefix"] if prefix is None else prefix
         if before is None:
             raise ConfigError(
@@ -67,7 +67,7 @@ class TextPredictor:
                 "prefix='translate English to German: ' (--prefix on the command line)"
             )
         self.kind = find(self.task)
-        self.scribe = TextFormatter(self.kind, before, self.tokenizer, ends[0], pair)
+        self.scribe = TextFormatter(self.kind, before, self.tokenizer, end, pair)
         self.length: int = length or facts["length"]
         self.room = self.length
         if not pair:

@@ -23,6 +23,7 @@ class Checkpoint:
     tokenizer: Tokenizer | None = None
     source: dict[str, Any] = field(default_factory=dict)  # config.json as it was read
     path: Path | None = None
+    generation_config: dict[str, Any] | None = None  # generation_config.json, if there is one
 
     @property
     def config(self) -> Any:
@@ -32,7 +33,7 @@ class Checkpoint:
         """Writes a directory that `transformers` can open, if it has a class for the model."""
         from regard.formats.directory import save
 
-        directory = save(self.model, path, self.tokenizer, self.source)
+        directory = save(self.model, path, self.tokenizer, self.source, self.generation_config)
         for name in BESIDE:
             file = (self.path or directory) / name
             if file.is_file() and directory.resolve() != file.parent.resolve():

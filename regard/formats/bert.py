@@ -106,6 +106,7 @@ BERT = Format(
         "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
         "pooler_size_per_head pooler_type".split()
     ),
+    others=frozenset({"BertLMHeadModel"}),
     names=names,
     ignored=r"position_ids$|cls\.predictions\.decoder\.(weight|bias)$",
     same={

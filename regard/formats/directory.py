@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import tempfile
 import warnings
@@ -18,25 +17,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.core.errors import ConfigError, FormatError, UnknownName
+from regard.core.errors import FormatError
+from regard.core.files import read_json
 from regard.data.tokenizer import Tokenizer
 from regard.formats import Checkpoint as Checkpoint
-from regard.formats.format import Format, TensorName, stacked, unstacked
+from regard.formats.format import (
+    GENERATION_FILE,
+    TOKENS,
+    Format,
+    TensorName,
+    stacked,
+    unstacked,
+)
 from regard.formats.registry import (
     OWN,
+    class_of,
+    configure,
     empty,
     extensions_of,
     format_for,
     format_of,
-    heads_of_family,
+    heads_of,
+    is_own_class,
+    known_heads,
     names_of,
+    read_config,
 )
-from regard.formats.weights import FormatWeights, materialize, write_weights
-from regard.models import FAMILIES
+from regard.formats.weights import LEGACY, FormatWeights, materialize, write_weights
 from regard.models.base import Model
 from regard.models.output import Heads
-
-CONFIG_LIMIT = 2**24  # the most bytes of a config.json
 
 
 def load(
@@ -60,6 +69,14 @@ def load(
     config = config or configure(format_, config_json, ignore_unknown)
     wanted = heads_of(format_, config_json) if heads is None else known_heads(format_, heads)
     weights = FormatWeights.open(directory, format_)
+    if heads is None and is_own_class(format_, config_json):
+        wanted = present(format_, config, wanted, weights)
+        warnings.warn(
+            f"{directory.name}: {config_json['architectures'][0]} is not a class of transformers; "
+            f"it is opened as a {class_of(format_, config_json)}, with the heads "
+            f"{', '.join(wanted) or 'none'}",
+            stacklevel=2,
+        )
     if weights.apart == ["lm_head.weight"] and hasattr(config, "tied"):
         config = config.replace(tied=False)  # transformers 5 also unties by the file's tensors
     elif weights.apart:
@@ -78,7 +95,28 @@ def load(
             f"{directory.name}: {len(left)} tensors were not used; the first is {left[0]}",
             stacklevel=2,
         )
-    return Checkpoint(model.eval(), Tokenizer.open(directory), config_json, directory)
+    return Checkpoint(
+        model.eval(),
+        Tokenizer.open(directory),
+        config_json,
+        directory,
+        read_generation_config(directory),
+    )
+
+
+def present(format_: Format, config: Any, heads: Heads, weights: FormatWeights) -> Heads:
+    """Returns those of the heads whose tensors are in the file."""
+    body = {key for entry in format_.table(config, {}) for key in entry.theirs}
+    return {
+        name: classes
+        for name, classes in heads.items()
+        if all(
+            key in weights
+            for entry in format_.table(config, {name: classes})
+            for key in entry.theirs
+            if key not in body
+        )
+    }
 
 
 def collect(
@@ -142,68 +180,27 @@ def expected(entry: TensorName, shapes: dict[str, tuple[int, ...]]) -> dict[str,
     return {key: part.shape for key, part in parts.items()}
 
 
-def configure(format_: Format, config_json: dict[str, Any], ignore_unknown: bool = False) -> Any:
-    """Returns our configuration for a config.json; an error also gives their names of fields."""
-    config_class = FAMILIES[format_.family].config
-    try:
-        return config_class.of(format_.read_config(config_json, ignore_unknown))
-    except ConfigError as error:
-        spelled = {o: f.theirs for o, f in format_.fields.items() if o != f.theirs}
-        named = [f"{o} is {t}" for o, t in spelled.items() if re.search(rf"\b{o}\b", str(error))]
-        known = any(field.theirs in str(error) for field in format_.fields.values())
-        hint = f" (in config.json {', '.join(named)})" if named and not known else ""
-        raise ConfigError(f"{error}{hint}") from None
-
-
-def known_heads(format_: Format, heads: Heads) -> Heads:
-    """Checks that the family has each requested head, and returns the heads."""
-    known = heads_of_family(format_.family)
-    if not isinstance(heads, dict) or not all(isinstance(k, int) for k in heads.values()):
-        raise ConfigError(f"heads is {heads!r}; it must be a dict of names and numbers of classes")
-    for name in heads:
-        if name not in known:
-            raise UnknownName("head", name, known or {"none"}, f"(heads of {format_.family})")
-    return heads
-
-
-def class_of(format_: Format, config_json: dict[str, Any]) -> str:
-    """Returns the class of transformers that config.json names."""
-    named = config_json.get("architectures") or [next(iter(format_.classes))]
-    if not isinstance(named, list) or named[0] not in list(format_.classes):
-        raise FormatError(
-            f"the class {named!r} is not supported for {format_.type}; "
-            f"supported are {', '.join(format_.classes)}"
-        )
-    name: str = named[0]
-    return name
-
-
-def heads_of(format_: Format, config_json: dict[str, Any]) -> Heads:
-    """Returns the heads that a directory holds, from its class and its number of labels."""
-    if format_.type.startswith(OWN):
-        return known_heads(format_, config_json.get("regard_heads") or {})
-    labels = config_json.get("id2label") or config_json.get("num_labels", 2)
-    labels = len(labels) if isinstance(labels, dict | list) else labels
-    if not isinstance(labels, int) or not 0 < labels < 2**31:
-        raise ConfigError(f"config.json: id2label or num_labels is {labels!r}, which it cannot be")
-    return {
-        n: labels if n in ("classify", "tag", "answer") else k
-        for n, k in format_.classes[class_of(format_, config_json)].items()
-    }
-
-
 def save(
     model: Model,
     path: str | os.PathLike[str],
     tokenizer: Tokenizer | None = None,
     source: dict[str, Any] | None = None,
+    generation_config: dict[str, Any] | None = None,
 ) -> Path:
-    """Writes config.json, model.safetensors and the tokenizer; existing files are replaced."""
+    """Writes config.json, generation_config.json, model.safetensors and the tokenizer; existing
+    files are replaced. `source` and `generation_config` are the files that the model came with."""
+    from regard.formats.generation_config import token_ids, write_generation_config
+
     target = Path(path)
     family = model.family.name
     format_, _ = format_for(family, model.config, model.extensions)
     heads = heads_in(model)
-    config = describe_model(model, format_, heads, source or {})
+    ids = token_ids(model, tokenizer)
+    config = describe_model(model, format_, heads, source or {}, ids)
+    tables = {
+        "config.json": config,
+        GENERATION_FILE: write_generation_config(model, generation_config, config, ids),
+    }
     state = model.state_dict()
     tensors: dict[str, Tensor] = {}
     for entry in names_of(model, format_, heads):
@@ -215,7 +212,7 @@ def save(
     fresh = not target.exists()
     target.mkdir(parents=True, exist_ok=True)
     try:
-        write(target, tensors, config, tokenizer)
+        write(target, tensors, tables, tokenizer)
     except BaseException:
         if fresh:
             shutil.rmtree(target, ignore_errors=True)
@@ -224,14 +221,19 @@ def save(
 
 
 def write(
-    target: Path, tensors: dict[str, Tensor], config: dict[str, Any], tokenizer: Tokenizer | None
+    target: Path,
+    tensors: dict[str, Tensor],
+    tables: dict[str, dict[str, Any] | None],
+    tokenizer: Tokenizer | None,
 ) -> None:
     """Writes all files to a temporary directory and then moves them; config.json is moved last."""
     with tempfile.TemporaryDirectory(dir=target, prefix=".writing-") as name:
         draft = Path(name)
         write_weights(tensors, draft / "model.safetensors")
-        text = json.dumps(config, indent=2, ensure_ascii=False, sort_keys=True)
-        (draft / "config.json").write_text(text + "\n", encoding="utf-8")
+        for file_name, table in tables.items():
+            if table is not None:
+                text = json.dumps(table, indent=2, ensure_ascii=False, sort_keys=True)
+                (draft / file_name).write_text(text + "\n", encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(draft)
         for file in sorted(draft.iterdir(), key=lambda f: f.name == "config.json"):
@@ -239,9 +241,10 @@ def write(
 
 
 def describe_model(
-    model: Model, format_: Format, heads: Heads, source: dict[str, Any]
+    model: Model, format_: Format, heads: Heads, source: dict[str, Any], ids: dict[str, int]
 ) -> dict[str, Any]:
-    """Returns config.json: the source's values, overridden by those of the model."""
+    """Returns config.json: the source's values, overridden by those of the model, and the ids of
+    special tokens that the source lacks."""
     own = format_.type.startswith(OWN)
     known = source if source.get("model_type") == format_.type else {}
     architecture = next(iter(format_.classes)) if own else format_.class_for(heads)
@@ -249,6 +252,9 @@ def describe_model(
     if not own and set(format_.classes.get(named, ())) == set(heads):
         architecture = named if named in format_.classes else architecture
     config = format_.write_config(model.config, architecture, known)
+    config |= {key: value for key, value in ids.items() if config.get(key) is None}
+    if not known and model.decoding:  # a class of transformers would assume ids of its own
+        config = dict.fromkeys(TOKENS) | config
     if own:
         added = {"regard_extensions": model.extensions} if model.extensions else {}
         return config | {"regard_heads": heads} | added
@@ -307,23 +313,10 @@ def locate(path: str | os.PathLike[str], download: bool) -> Path:
     return Path(snapshot)
 
 
-def read_config(directory: Path) -> dict[str, Any]:
-    file = directory / "config.json"
-    if not file.is_file():
-        raise FormatError(
-            f"{directory} has no config.json; a model directory holds one beside its weights"
-        )
-    if file.stat().st_size > CONFIG_LIMIT:
-        raise FormatError(
-            f"{file} has {file.stat().st_size:,} bytes; a config.json has at most {CONFIG_LIMIT:,}"
-        )
-    try:
-        config_json = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{file} is not valid JSON: {error}") from None
-    if not isinstance(config_json, dict) or not isinstance(config_json.get("model_type"), str):
-        raise FormatError(f"{file} has no model_type; the field is needed to choose the model")
-    return config_json
+def read_generation_config(directory: Path) -> dict[str, Any] | None:
+    """Returns the generation_config.json of a directory, or None if it has none."""
+    advice = "copy it again, or remove it to use the defaults"
+    return read_json(directory / GENERATION_FILE, error=FormatError, advice=advice)
 
 
 def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[str, Any]:
@@ -347,8 +340,28 @@ def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[st
         "config": {k: getattr(config, k) for k in config.__dataclass_fields__},
         "tokenizer": None if tokenizer is None else tokenizer.describe(),
         "files": files,
+        "weights": weights_in(directory),
         "opens_in_transformers": format_.opens is None,
         "because": format_.opens
         if not format_.type.startswith(OWN)
         else format_for(format_.family, config, model.extensions)[1],
     }
+
+
+def weights_in(directory: Path) -> str:
+    """Returns the file that holds the weights, or says why they do not load."""
+    safe = ("model.safetensors", "model.safetensors.index.json")
+    for name in (*safe, *LEGACY):
+        if (directory / name).is_file():
+            break
+    else:
+        return "none: the directory holds no model.safetensors"
+    if name in safe:
+        return name
+    from regard.formats import legacy
+
+    try:
+        (legacy.read if name == LEGACY[0] else legacy.read_shards)(directory / name)
+    except FormatError as error:
+        return f"they do not load, and cannot be converted: {error}"
+    return f"they do not load: {name} is a pickle; 'regard convert {directory}' makes a safe file"

@@ -147,7 +147,9 @@ class Format:
     prefix: str = ""  # a prefix of tensor names that base classes leave out
     refuses: Callable[[Any], str | None] = lambda config: None  # why it cannot hold our model
     opens: str | None = None  # why the current transformers cannot open it
+    others: frozenset[str] = frozenset()  # their other classes, which compute something else
     takes_heads: bool = False
+    counted: tuple[str, ...] = ("classify", "tag", "answer")  # heads with num_labels outputs
     whole_numbers: bool = False  # True if tensors may be integers
     # The values that no single field gives, for reading and for writing.
     reads: Callable[[dict[str, Any]], dict[str, Any]] = lambda source: {}
@@ -216,22 +218,44 @@ class Format:
         return re.search(self.ignored, key) is not None
 
 
+GENERATION_FILE = "generation_config.json"
+TOKENS = frozenset({"bos_token_id", "eos_token_id", "pad_token_id"})
+# Fields of generation: older directories keep them in config.json.
+GENERATION = TOKENS | frozenset(
+    """
+    max_length max_new_tokens min_length min_new_tokens do_sample num_beams early_stopping
+    length_penalty num_return_sequences temperature top_k top_p typical_p repetition_penalty
+    no_repeat_ngram_size bad_words_ids suppress_tokens begin_suppress_tokens forced_bos_token_id
+    forced_eos_token_id decoder_start_token_id stop_strings min_p top_h epsilon_cutoff eta_cutoff
+    encoder_repetition_penalty encoder_no_repeat_ngram_size renormalize_logits
+    exponential_decay_length_penalty sequence_bias guidance_scale watermarking_config
+    remove_invalid_values max_time penalty_alpha dola_layers num_beam_groups diversity_penalty
+    constraints force_words_ids token_healing forced_decoder_ids
+    """.split()
+)
+
+
+def generation_fields(
+    generation_config: dict[str, Any] | None, config_json: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the fields that have a value: those of generation_config.json, or those of
+    config.json if there is no such file."""
+    if generation_config is None:
+        generation_config = {key: config_json[key] for key in GENERATION & config_json.keys()}
+    return {key: value for key, value in generation_config.items() if value is not None}
+
+
 # Fields that every published configuration may have and that do not change the computation.
-INERT = frozenset(
+INERT = GENERATION | frozenset(
     """
     _name_or_path architectures model_type transformers_version torch_dtype dtype use_cache
     name_or_path id2label label2id num_labels problem_type task_specific_params finetuning_task
-    tokenizer_class prefix bos_token_id eos_token_id pad_token_id sep_token_id
-    decoder_start_token_id cls_token_id mask_token_id output_attentions output_hidden_states
-    output_past return_dict torchscript use_bfloat16 tf_legacy_loss pruned_heads
-    chunk_size_feed_forward is_encoder_decoder cross_attention_hidden_size
-    gradient_checkpointing max_length min_length do_sample early_stopping num_beams
-    num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty
-    length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
-    num_return_sequences output_scores return_dict_in_generate forced_bos_token_id
-    forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens
-    begin_suppress_tokens initializer_range initializer_factor auto_map language
-    _attn_implementation attn_implementation keys_to_ignore_at_inference loss_type
+    tokenizer_class prefix sep_token_id cls_token_id mask_token_id output_attentions
+    output_hidden_states output_past return_dict torchscript use_bfloat16 tf_legacy_loss
+    pruned_heads chunk_size_feed_forward is_encoder_decoder cross_attention_hidden_size
+    gradient_checkpointing output_scores return_dict_in_generate initializer_range
+    initializer_factor auto_map language _attn_implementation attn_implementation
+    keys_to_ignore_at_inference loss_type
     """.split()
 )
 

@@ -124,6 +124,7 @@ GPT2 = Format(
     same={"lm_head.weight": "transformer.wte.weight"},
     prefix="transformer.",
     takes_heads=True,
+    counted=("classify", "tag"),  # answers always have two outputs
     refuses=lambda c: (
         "GPT-2 has no banded layers" if c.band else "GPT-2 is pre-norm" if c.norm != "pre" else None
     ),
@@ -153,6 +154,7 @@ GPT1 = Format(
     same={"lm_head.weight": "transformer.tokens_embed.weight"},
     prefix="transformer.",
     takes_heads=True,
+    counted=("classify", "tag"),  # answers always have two outputs
     refuses=lambda c: (
         "GPT-1 is post-norm" if c.norm != "post" else
         "GPT-1's network is four times its width" if c.ffn_size not in (None, 4 * c.width) else

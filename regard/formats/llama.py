@@ -110,11 +110,13 @@ LLAMA = Format(
     reads=read_rope,
     writes=write_rope,
     inert=frozenset("rope_parameters rope_theta rope_scaling pretraining_tp".split()),
+    others=frozenset({"LlamaForQuestionAnswering"}),
     names=names,
     ignored=r"rotary_emb\.inv_freq$|lm_head\.weight$",
     same={"lm_head.weight": "model.embed_tokens.weight"},
     prefix="model.",
     takes_heads=True,
+    counted=("classify", "tag"),  # answers always have two outputs
     refuses=lambda c: (
         f"Llama's class needs a width divisible by heads; {c.width} is not divisible by {c.heads}"
         if c.width % c.heads

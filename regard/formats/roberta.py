@@ -74,6 +74,7 @@ ROBERTA = Format(
     reads=read_positions,
     writes=write_positions,
     inert=frozenset({"max_position_embeddings"}),
+    others=frozenset({"RobertaForCausalLM"}),
     names=names,
     ignored=r"position_ids$|lm_head\.decoder\.(weight|bias)$|roberta\.pooler\.",
     same={

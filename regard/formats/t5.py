@@ -127,6 +127,10 @@ T5 = Format(
         "feed_forward_proj tie_word_embeddings n_positions dense_act_fn is_gated_act "
         "is_decoder classifier_dropout scale_decoder_outputs".split()
     ),
+    others=frozenset(
+        "T5Model T5EncoderModel T5ForSequenceClassification T5ForTokenClassification "
+        "T5ForQuestionAnswering".split()
+    ),
     names=names,
     ignored=r"embed_tokens\.weight$|lm_head\.weight$|EncDecAttention\.relative_attention_bias",
     same=dict.fromkeys(

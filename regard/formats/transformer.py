@@ -53,7 +53,8 @@ def names(config: TransformerConfig, heads: Heads) -> list[TensorName]:
 
 def read(source: dict[str, Any]) -> dict[str, Any]:
     """Reads the remaining fields. Only one shared vocabulary is supported. Marian always has
-    biases; our own field `attention_bias` says whether they are zeros."""
+    biases, and never learns its padding as an input; our own fields `attention_bias` and
+    `learns_padding` say where a model of ours differs."""
     if source.get("decoder_vocab_size") not in (None, source.get("vocab_size", 58101)):
         raise ConfigError(
             "config.json: decoder_vocab_size differs from vocab_size; "
@@ -61,6 +62,7 @@ def read(source: dict[str, Any]) -> dict[str, Any]:
         )
     return {
         "bias": source.get("attention_bias", True),
+        "learns_padding": source.get("learns_padding", False),
         "positions": "halves",
         "norm": "post",
         "norm_eps": 1e-5,
@@ -74,6 +76,7 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         "decoder_ffn_dim": config.decoder_ffn_size or config.ffn_size,
         "decoder_vocab_size": config.vocab_size,
         "attention_bias": config.bias,
+        **({"learns_padding": True} if config.learns_padding else {}),
         "is_encoder_decoder": True,
     }
 
@@ -122,10 +125,11 @@ MARIAN = Format(
         "is_decoder": False,
     },
     inert=frozenset(
-        "attention_bias decoder_vocab_size max_position_embeddings init_std "
+        "attention_bias learns_padding decoder_vocab_size max_position_embeddings init_std "
         "add_bias_logits classif_dropout classifier_dropout extra_pos_embeddings "
         "num_hidden_layers num_attention_heads hidden_size".split()
     ),
+    others=frozenset({"MarianModel", "MarianForCausalLM"}),
     names=names,
     reads=read,
     writes=write,

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from regard.core.errors import ConfigError, FormatError
 from regard.core.files import read_json, write_json
 from regard.core.tables import from_table
-from regard.formats.directory import configure, heads_of, read_config
-from regard.formats.registry import extensions_of, format_of
+from regard.formats.registry import configure, extensions_of, format_of, heads_of, read_config
 from regard.models import FAMILIES
 from regard.tasks import objective_of
 from regard.tasks import task as find_task

@@ -117,7 +117,7 @@ def task_for(loaded: Checkpoint) -> tuple[str, int, Callable[[], Any]]:
     new = max(1, min(NEW, context - len(prompt)))
 
     def write() -> None:
-        generate(loaded, [prompt], max_new_tokens=new, eos_ids=[], banned=[])
+        generate(loaded, [prompt], max_new_tokens=new, eos_ids=[], suppress_tokens=[])
 
     return "tokens/s, decoding one text", new, write
 

@@ -46,6 +46,8 @@ class TransformerConfig(Config):
     pad_id: int = 0
     start_id: int = 0
     eos_id: int = 1
+    # False: as an input, padding is never learned, not even as the start token (as in Marian)
+    learns_padding: bool = True
 
     def check(self) -> None:
         super().check()
@@ -62,7 +64,8 @@ class Transformer(EncoderDecoder):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         c = self.config = config
-        self.tokens = nn.Embedding(c.vocab_size, c.width)
+        fixed = not c.learns_padding and c.pad_id in range(c.vocab_size)
+        self.tokens = nn.Embedding(c.vocab_size, c.width, c.pad_id if fixed else None)
         self.dropout = Dropout(c.dropout)
         self.scale = c.width**0.5 if c.scaled else 1.0
         self.positions = partial(sinusoids, width=c.width, layout=c.positions)

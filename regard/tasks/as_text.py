@@ -30,8 +30,7 @@ from regard.data.prepare import WIDEST
 from regard.data.problems import Problems
 from regard.data.special_tokens import completed, special_of
 from regard.data.tokenizer import Tokenizer
-from regard.formats.directory import configure, read_config
-from regard.formats.registry import format_of
+from regard.formats.registry import configure, format_of, read_config
 from regard.models import FAMILIES
 from regard.tasks import task as find
 from regard.tasks.base import Task

@@ -14,8 +14,16 @@ from regard.core.errors import ConfigError, RegardError
 from regard.core.seeding import seed_torch
 from regard.core.tables import Table, fields_of, fits
 from regard.data.corpus import Corpus, Special
-from regard.formats.directory import configure, heads_of, known_heads, load, read_config
-from regard.formats.registry import empty, extensions_of, format_of
+from regard.formats.directory import load
+from regard.formats.registry import (
+    configure,
+    empty,
+    extensions_of,
+    format_of,
+    heads_of,
+    known_heads,
+    read_config,
+)
 from regard.models import FAMILIES, family_of
 from regard.models.family import Family
 from regard.objectives.base import Objective, hooks_of

@@ -27,6 +27,8 @@ from regard.core.files import write_json
 from regard.core.lock import RunLock
 from regard.core.stop import StopSignal
 from regard.formats import directory
+from regard.formats.generation_config import ended_by
+from regard.formats.registry import read_config
 from regard.objectives.base import Objective, hooks_of
 from regard.training import recipe as recipes
 from regard.training.build import model_for
@@ -350,15 +352,19 @@ class TrainingRun:
             plain.load_state_dict(mean([saved.tensors("weights") for saved in last]))
         else:
             plain.load_state_dict(chosen.tensors("weights"))
-        source = {}
-        if Path(self.recipe.model, "config.json").is_file():
-            source = directory.read_config(Path(self.recipe.model))
         objective = self.plan.objective
         hooks = hooks_of(objective)
+        source, generation = {}, None
+        base = Path(self.recipe.model)
+        if (base / "config.json").is_file():
+            end = objective.corpus.special.end
+            source = ended_by(read_config(base), end)
+            generation = directory.read_generation_config(base)
+            generation = generation if generation is None else ended_by(generation, end)
         source |= hooks.hf_config()
         valid = None if self.outcome == "interrupted" else self.valid
         hooks.on_train_end(plain.eval().to(self.device), valid)
-        directory.save(plain, self.out, objective.corpus.tokenizer, source)
+        directory.save(plain, self.out, objective.corpus.tokenizer, source, generation)
         hooks.save_extras(plain, self.out)
         if valid is not None:
             learner = TrainModule(plain, objective)

@@ -50,7 +50,7 @@ def test_a_wide_beam_is_an_exhaustive_search(specimen: Specimen, name: str, rule
             "length_penalty": alpha,
             "max_new_tokens": LIMIT,
             "eos_ids": [END],
-            "banned": [],
+            "suppress_tokens": [],
         }
         together = generate(
             LoadedModel(model), prompts, num_beams=WORDS**LIMIT, num_return_sequences=9, **options
@@ -71,7 +71,7 @@ def test_the_penalties() -> None:
 def test_one_beam_is_greedy(specimen: Specimen) -> None:
     """With the rule "full": the first text that ends is the result."""
     loaded, prompts = speaker(specimen), [draw(4, 8), draw(7, 9)]
-    plain = generate(loaded, prompts, max_new_tokens=12, eos_ids=[1, 5], banned=[])
+    plain = generate(loaded, prompts, max_new_tokens=12, eos_ids=[1, 5], suppress_tokens=[])
     with torch.inference_mode():
         reader = reader_for(loaded.model)
         rules = Rules(1, penalty="common", alpha=0.0, stopping="full", limit=12, ends=[1, 5])
@@ -115,9 +115,9 @@ def test_rules_stop_sooner_or_later() -> None:
             "length_penalty": 1.5,
         }
         best = {
-            rule: generate(loaded, draw(3, seed), beam_stopping=rule, banned=[], **options)[0][
-                0
-            ].score
+            rule: generate(
+                loaded, draw(3, seed), beam_stopping=rule, suppress_tokens=[], **options
+            )[0][0].score
             for rule in ("certain", "estimate", "full")
         }
         assert best["certain"] >= best["estimate"] - 1e-12 >= best["full"] - 2e-12
@@ -138,9 +138,9 @@ def test_a_prompt_that_is_done_takes_no_more_results() -> None:
         "length_penalty_form": "common",
         "length_penalty": 1.5,
     }
-    together = generate(loaded, prompts, beam_stopping="full", banned=[], **options)
+    together = generate(loaded, prompts, beam_stopping="full", suppress_tokens=[], **options)
     for prompt, texts in zip(prompts, together, strict=True):
-        alone = generate(loaded, prompt, beam_stopping="full", banned=[], **options)[0]
+        alone = generate(loaded, prompt, beam_stopping="full", suppress_tokens=[], **options)[0]
         assert [x.ids for x in texts] == [x.ids for x in alone]
 
 
@@ -155,7 +155,7 @@ def test_processors_hold_for_beams() -> None:
     texts = generate(
         speaker(SHORT), draw(6, 2), num_beams=4, num_return_sequences=4, max_new_tokens=9,
          no_repeat_ngram_size=1, min_new_tokens=4, eos_ids=[1],
-        banned=[7],
+        suppress_tokens=[7],
     )[0]  # fmt: skip
     for each in texts:
         assert 7 not in each.ids and len(each.ids) >= 4

@@ -71,7 +71,7 @@ def theirs(
 
 def test_greedy(both: tuple[LoadedModel, Any]) -> None:
     loaded, reference = both
-    results = generate(loaded, SOURCES, max_new_tokens=20, banned=[PAD], eos_ids=[END])
+    results = generate(loaded, SOURCES, max_new_tokens=20, suppress_tokens=[PAD], eos_ids=[END])
     for source, each in zip(SOURCES, results, strict=True):
         rows, _ = theirs(reference, source, max_new_tokens=20)
         assert [x.ids for x in each] == rows
@@ -83,7 +83,7 @@ def test_greedy_with_processors(both: tuple[LoadedModel, Any]) -> None:
         loaded,
         SOURCES,
         max_new_tokens=20,
-        banned=[PAD],
+        suppress_tokens=[PAD],
         eos_ids=[END],
         repetition_penalty=1.4,
         no_repeat_ngram_size=2,
@@ -106,7 +106,7 @@ def test_beams(both: tuple[LoadedModel, Any], stopping: str, alpha: float) -> No
     loaded, reference = both
     ends = [END, 5, 9, 17, 23, 31]
     results = generate(
-        loaded, SOURCES, max_new_tokens=12, banned=[PAD], eos_ids=ends, num_beams=4,
+        loaded, SOURCES, max_new_tokens=12, suppress_tokens=[PAD], eos_ids=ends, num_beams=4,
          num_return_sequences=3, length_penalty_form="common",
         length_penalty=alpha, beam_stopping=stopping,
     )  # fmt: skip
@@ -136,7 +136,7 @@ def test_padded_sources_in_both(both: tuple[LoadedModel, Any], tmp_path: Path) -
         length_penalty=1.0, early_stopping=True,
     )  # fmt: skip
     mine = generate(
-        loaded, SOURCES, max_new_tokens=10, banned=[PAD], eos_ids=[END], num_beams=3,
+        loaded, SOURCES, max_new_tokens=10, suppress_tokens=[PAD], eos_ids=[END], num_beams=3,
          length_penalty_form="common", length_penalty=1.0,
         beam_stopping="full",
     )  # fmt: skip

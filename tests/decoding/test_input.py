@@ -55,11 +55,11 @@ def test_padding_and_mask_are_never_chosen() -> None:
     words = loaded.tokenizer
     assert words is not None
     banned = {words.ready.token_to_id(w) for w in ("<|pad|>", "<|mask|>")}
-    assert set(Prompts(loaded).banned()) == banned
+    assert set(Prompts(loaded).suppressed()) == banned
     options = {"num_samples": 60, "temperature": 50.0, "max_new_tokens": 30, "eos_ids": []}
     texts = generate(loaded, "The", **options)[0]
     assert not banned & {i for text in texts for i in text.ids}
-    texts = generate(loaded, "The", **options, banned=[])[0]
+    texts = generate(loaded, "The", **options, suppress_tokens=[])[0]
     assert banned & {i for text in texts for i in text.ids}
 
 
@@ -106,7 +106,7 @@ def test_a_text_needs_a_tokenizer() -> None:
         ({"precision": "bf15"}, (UnknownName, "precision 'bf15'", "'bf16'")),
         ({"topk": 3}, (UnknownName, "'topk'", "'top_k'")),
         ({"eos_ids": [3, 29]}, (InputError, "eos_ids holds 29")),
-        ({"banned": [3, 29]}, (InputError, "banned holds 29")),
+        ({"suppress_tokens": [3, 29]}, (InputError, "suppress_tokens holds 29")),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

@@ -21,7 +21,9 @@ PROMPTS = [draw(5, 1), draw(9, 2), draw(1, 3), draw(9, 4)]
 def test_cached_is_uncached(specimen: Specimen) -> None:
     """Also far beyond the positions of a GPT, whose window then slides."""
     model = model_of(specimen, torch.float64)
-    (texts,) = generate(LoadedModel(model), PROMPTS[0], max_new_tokens=24, eos_ids=[], banned=[])
+    (texts,) = generate(
+        LoadedModel(model), PROMPTS[0], max_new_tokens=24, eos_ids=[], suppress_tokens=[]
+    )
     assert texts[0].ids == naive(model, PROMPTS[0], 24)
     assert texts[0].reason == "length"
 
@@ -34,10 +36,10 @@ def test_a_batch_is_each_alone(specimen: Specimen) -> None:
         {"temperature": 1.2, "seed": 3},
         {"num_beams": 3, "num_return_sequences": 2},
     ):
-        together = generate(loaded, PROMPTS, max_new_tokens=14, banned=[3], **options)
+        together = generate(loaded, PROMPTS, max_new_tokens=14, suppress_tokens=[3], **options)
         for number, prompt in enumerate(PROMPTS):
             alone = generate(
-                loaded, prompt, max_new_tokens=14, banned=[3], first=number, **options
+                loaded, prompt, max_new_tokens=14, suppress_tokens=[3], first=number, **options
             )[0]
             assert [x.ids for x in together[number]] == [x.ids for x in alone]
             assert [x.score for x in together[number]] == pytest.approx([x.score for x in alone])
@@ -69,7 +71,9 @@ def test_rows_that_end_leave_the_others_alone(specimen: Specimen) -> None:
     model = model_of(specimen, torch.float64)
     ends = tuple(range(0, 29, 4))
     prompts = [draw(1 + i % 5, 20 + i) for i in range(8)]
-    texts = generate(LoadedModel(model), prompts, max_new_tokens=14, eos_ids=ends, banned=[])
+    texts = generate(
+        LoadedModel(model), prompts, max_new_tokens=14, eos_ids=ends, suppress_tokens=[]
+    )
     assert [x[0].ids for x in texts] == [naive(model, p, 14, ends) for p in prompts]
     drawn = generate(
         LoadedModel(model), prompts, max_new_tokens=14, eos_ids=ends, num_samples=2, seed=1
@@ -152,5 +156,5 @@ def test_a_memory_of_nothing_is_no_reason_to_forget() -> None:
 def test_everything_forbidden_is_said() -> None:
     loaded = speaker(SHORT)
     for options in ({}, {"num_beams": 2}, {"top_p": 0.5}):
-        with refuses(InputError, "banned"):
-            generate(loaded, PROMPTS[0], banned=list(range(29)), **options)
+        with refuses(InputError, "suppress_tokens"):
+            generate(loaded, PROMPTS[0], suppress_tokens=list(range(29)), **options)

@@ -43,7 +43,7 @@ PAIRS: list[tuple[str, ours.Processor, Any]] = [
     ("no_repeat 2", ours.no_repeat(2), theirs.NoRepeatNGramLogitsProcessor(2)),
     ("no_repeat 3", ours.no_repeat(3), theirs.NoRepeatNGramLogitsProcessor(3)),
     ("no_repeat 99", ours.no_repeat(99), theirs.NoRepeatNGramLogitsProcessor(99)),
-    ("banned", ours.banned([3, 5]), theirs.SuppressTokensLogitsProcessor([3, 5])),
+    ("suppressed", ours.suppressed([3, 5]), theirs.SuppressTokensLogitsProcessor([3, 5])),
     (
         "minimum",
         ours.at_least(9, [1, 4]),
@@ -77,7 +77,7 @@ def test_the_chain_is_that_of_transformers() -> None:
          "temperature": 0.8, "top_k": 50,
          "top_p": 0.8, "typical_p": 0.9}
     )  # fmt: skip
-    mine = chosen.processors([1], [3])
+    mine = chosen.processors([1], [3], 100, 9)
     their = LogitsProcessorList(
         [
             theirs.RepetitionPenaltyLogitsProcessor(1.2),

@@ -118,7 +118,12 @@ def test_greedy_generation(tmp_path: Path) -> None:
     prompt = words(97, 1, 9)
     expected = reference.generate(prompt, max_new_tokens=30, do_sample=False)[0, 9:].tolist()
     ((best,),) = generate(
-        opened, [prompt[0].tolist()], max_new_tokens=30, temperature=0, eos_ids=[], banned=[]
+        opened,
+        [prompt[0].tolist()],
+        max_new_tokens=30,
+        temperature=0,
+        eos_ids=[],
+        suppress_tokens=[],
     )
     assert best.ids == expected
 

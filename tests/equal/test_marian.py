@@ -111,22 +111,74 @@ def test_the_cache(tmp_path: Path) -> None:
     cached_pair(reference, reference.model.encoder, ours(reference, tmp_path).model)
 
 
-def test_gradients_of_a_training_step(tmp_path: Path) -> None:
-    reference = make()
-    model = ours(reference, tmp_path).model
-    learned_pair(reference, model, 96, words(96, 3, 8, seed=2))
+def marian_pairs(model: Any, reference: Any) -> list[tuple[Any, Any]]:
     cross = reference.model.decoder.layers[0].encoder_attn
     mine = model.decoder_blocks[0].cross.layer
-    pairs = [
-        # the reference never teaches the row of padding as an input
-        (model.tokens.weight.grad[:96], reference.model.shared.weight.grad[:96]),
+    return [
+        (model.tokens.weight.grad, reference.model.shared.weight.grad),
         (mine.out.weight.grad, cross.out_proj.weight.grad),
         (
             mine.project.weight.grad,
             torch.cat([getattr(cross, f"{p}_proj").weight.grad for p in "qkv"]),
         ),
     ]
-    same_gradients(pairs)
+
+
+def test_gradients_of_a_training_step(tmp_path: Path) -> None:
+    """Padding doubles as the start token: in neither library it is learned as an input."""
+    reference = make()
+    model = ours(reference, tmp_path).model
+    learned_pair(reference, model, 96, words(96, 3, 8, seed=2))
+    same_gradients(marian_pairs(model, reference))
+
+
+def test_a_training_step_with_padded_targets(tmp_path: Path) -> None:
+    """Labels are -100 at padding; decoders begin with padding. After a step of SGD all weights are
+    equal, in the rows of padding, too.
+    """
+    reference = make()
+    model = ours(reference, tmp_path / "theirs").model
+    there, here = marks([13, 6, 9], "right"), marks([4, 8, 1], "right")
+    source, labels = words(96, *there.shape), words(96, *here.shape, seed=2)
+    source[~there] = 96
+    labels[~here] = -100
+    loss = reference(input_ids=source, attention_mask=there.long(), labels=labels).loss
+    loss.backward()
+    target = torch.cat([torch.full((3, 1), 96), labels[:, :-1]], 1)
+    target[target == -100] = 96
+    hidden = model(source, target, there)
+    our_loss = model.output.surprisal(hidden[here], labels[here]) / here.sum()
+    our_loss.backward()
+    close(our_loss.detach(), loss.detach())
+    same_gradients(marian_pairs(model, reference))
+    learned = {}
+    for name, each in (("ours", model), ("theirs", reference)):
+        torch.optim.SGD(each.parameters(), lr=0.1).step()
+        learned[name] = tmp_path / f"{name} after the step"
+    save(model, learned["ours"])
+    reference.save_pretrained(learned["theirs"])
+    files = [load_file(path / "model.safetensors") for path in learned.values()]
+    for name, tensor in files[0].items():
+        close(tensor, files[1][name])
+
+
+def test_padding_as_the_start_token_of_our_own(tmp_path: Path) -> None:
+    """A Transformer made here learns its start token; a file says so, and what transformers learns
+    from it differs in that row alone.
+    """
+    torch.manual_seed(0)
+    model = regard.create(
+        "transformer-base", layers=2, width=32, heads=4, ffn_size=48, vocab_size=97, bias=True,
+        pad_id=96, start_id=96, eos_id=0, dropout=0.0,
+    )  # fmt: skip
+    save(scramble(model), tmp_path)
+    model = load(tmp_path).model
+    assert model.config.learns_padding
+    reference = KIND.from_pretrained(tmp_path).eval()
+    learned_pair(reference, model, 96, words(96, 3, 8, seed=2))
+    (mine, expected), *others = marian_pairs(model, reference)
+    same_gradients([(mine[:96], expected[:96]), *others])
+    assert (mine[96] - expected[96]).norm() > 0.1 * expected[96].norm()
 
 
 @torch.no_grad()

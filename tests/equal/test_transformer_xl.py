@@ -205,6 +205,21 @@ def test_the_first_layer_sees_one_long_segment_as_far_as_it_remembers() -> None:
 
 
 @torch.no_grad()
+def test_without_a_memory_a_row_sees_itself_and_those_before() -> None:
+    """With `same_length` their class forbids every key of every row, and averages over all."""
+    torch.manual_seed(0)
+    one = small(mem_len=0, same_length=True)
+    other = small(mem_len=0, same_length=False)
+    other.load_state_dict(one.state_dict())
+    tokens = torch.randint(61, (2, 12), generator=torch.Generator().manual_seed(5))
+    whole = one(tokens)
+    close(whole, other(tokens))
+    changed = tokens.clone()
+    changed[:, 7:] = 60 - changed[:, 7:]
+    assert torch.equal(one(changed)[:, :7], whole[:, :7])
+
+
+@torch.no_grad()
 def test_zeros_are_attended_to_and_an_empty_memory_is_not() -> None:
     model = small()
     tokens = torch.randint(61, (2, 6), generator=torch.Generator().manual_seed(3))

@@ -239,15 +239,23 @@ def test_memories_over_four_segments(tmp_path: Path, changes: dict[str, Any], st
 
 
 def test_a_guess_that_sees_nothing_knows_only_its_place(tmp_path: Path) -> None:
-    """The first of a whole permutation. The reference would average what it must not see."""
-    _, loaded = pair(tmp_path)
+    """The first of a whole permutation. The reference averages what it must not see."""
+    reference, loaded = pair(tmp_path)
     order, targets = sampled(ROWS, ROWS)
     with torch.no_grad():
         one, two = (
             loaded.model(tokens(seed=seed), order=order, targets=targets[:, :2]) for seed in (1, 2)
         )
+        theirs_one, theirs_two = (
+            reference.transformer(
+                tokens(seed=seed), perm_mask=blocked(order, targets),
+                target_mapping=mapping(targets, ROWS),
+            ).last_hidden_state[:, 0]
+            for seed in (1, 2)
+        )  # fmt: skip
     assert torch.equal(one[:, 0], two[:, 0])
     assert not torch.equal(one[:, 1], two[:, 1])
+    assert not torch.equal(theirs_one, theirs_two)
 
 
 @pytest.mark.parametrize("learning", [False, True])

@@ -25,6 +25,7 @@ from tests.formats.conftest import COMMON, SIZES, Directory
 from tests.refusals import refuses, warns
 
 Copy = Callable[[str], Directory]
+WRITTEN = {"config.json", "generation_config.json", "model.safetensors"}
 
 # name, its changes, its type, why no class of transformers holds it
 OWN: dict[str, tuple[str, dict[str, Any], str, str]] = {
@@ -139,7 +140,9 @@ def test_described(name: str, originals: Path) -> None:
     assert (description["because"] is None) is opens
     assert description["parameters"] == opened.model.parameter_count()
     assert description["config"]["vocab_size"] == 31 and description["config"]["width"] == 16
-    assert set(description["files"]) == {"config.json", "model.safetensors"}
+    written = WRITTEN if opened.model.decoding else WRITTEN - {"generation_config.json"}
+    assert set(description["files"]) == written
+    assert description["weights"] == "model.safetensors"
     assert description["tokenizer"] is None
     json.dumps(description)
 
@@ -200,13 +203,13 @@ def test_the_configuration_comes_last(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Path, "replace", watch)
     save(regard.create("gpt2", **COMMON | SIZES["gpt2"]), tmp_path)
-    assert moved[-1] == "config.json" and set(moved) == {"config.json", "model.safetensors"}
+    assert moved[-1] == "config.json" and set(moved) == WRITTEN
 
 
 def test_what_is_written(originals: Path) -> None:
     """As readable as any file one makes; the format's own note is there; no scratch is left."""
     checkpoint = originals / "gpt2"
-    assert {file.name for file in checkpoint.iterdir()} == {"config.json", "model.safetensors"}
+    assert {file.name for file in checkpoint.iterdir()} == WRITTEN
     modes = {stat.S_IMODE(file.stat().st_mode) for file in checkpoint.iterdir()}
     assert len(modes) == 1
     with safe_open(checkpoint / "model.safetensors", framework="pt") as file:

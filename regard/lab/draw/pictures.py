@@ -106,8 +106,15 @@ def outline(name: str) -> Any:
     """A model without memory for its weights, by its directory or its published size."""
     import torch
 
-    from regard.formats.directory import configure, heads_of, locate, read_config
-    from regard.formats.registry import empty, extensions_of, format_of
+    from regard.formats.directory import locate
+    from regard.formats.registry import (
+        configure,
+        empty,
+        extensions_of,
+        format_of,
+        heads_of,
+        read_config,
+    )
     from regard.models import create
 
     if Path(name).exists() or "/" in name:

@@ -13,7 +13,8 @@ from regard.data.prepare import PreparePlan, prepare
 from regard.data.sources import SourceOptions
 from regard.data.special_tokens import special_of
 from regard.data.splits import SplitShares
-from regard.formats.directory import load, read_config, save
+from regard.formats.directory import load, save
+from regard.formats.registry import read_config
 from regard.methods.finetune.multi_stage import FinetuneOptions, amount, read_unlabeled
 from regard.methods.runs import Facts, model_facts, part, runner
 from regard.models import FAMILIES

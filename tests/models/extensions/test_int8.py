@@ -84,7 +84,9 @@ def test_piece_by_piece(specimen: Specimen) -> None:
 def test_it_goes_on_with_texts(specimen: Specimen) -> None:
     """With a memory as without one."""
     model, prompts = small(specimen), [[3, 4, 5], [6]]
-    results = generate(LoadedModel(model), prompts, max_new_tokens=4, eos_ids=[], banned=[])
+    results = generate(
+        LoadedModel(model), prompts, max_new_tokens=4, eos_ids=[], suppress_tokens=[]
+    )
     for prompt, (best,) in zip(prompts, results, strict=True):
         assert best.logprobs == pytest.approx(score(model, prompt, best.ids), abs=0.05)
 

@@ -167,7 +167,7 @@ def test_generation(specimen: Specimen, options: dict[str, Any]) -> None:
     model = pointing(specimen).requires_grad_(False)
     prompts = [specimen.text(n, n)["input_ids"].tolist()[:9] for n in (4, 2)]
     results = generate(
-        LoadedModel(model), prompts, max_new_tokens=6, eos_ids=[], banned=[], **options
+        LoadedModel(model), prompts, max_new_tokens=6, eos_ids=[], suppress_tokens=[], **options
     )
     for prompt, beams in zip(prompts, results, strict=True):
         for one in beams:

@@ -138,7 +138,9 @@ def test_generation_is_that_of_one_pass(specimen: Specimen) -> None:
     model = specimen.fresh(torch.float64).requires_grad_(False)
     remove(model, *drawn(model, 3))
     prompt = specimen.text(4, 5)["input_ids"].tolist()
-    best = generate(LoadedModel(model), [prompt], max_new_tokens=6, eos_ids=[], banned=[])[0][0]
+    best = generate(LoadedModel(model), [prompt], max_new_tokens=6, eos_ids=[], suppress_tokens=[])[
+        0
+    ][0]
     assert best.ids == naive(model, prompt, 6)
 
 
