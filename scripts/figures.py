@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -24,8 +24,7 @@ from regard.data.knowledge.tree import KnowledgeTree
 from regard.lab.draw import pictures
 from regard.lab.draw.kernel_regression import regress, weights
 from regard.models.t5 import buckets
-from regard.report.curves import CurveLine, Panel, Point, svg
-from regard.report.heatmap import heat_map
+from regard.report.drawings import BarDrawing, Curves, HeatDrawing, Picture, Point
 from regard.training.adversary import climbed, norm
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "figures"
@@ -40,29 +39,24 @@ def points(x: Tensor, y: Tensor) -> list[Point]:
     return list(zip(x.flatten().tolist(), y.flatten().tolist(), strict=True))
 
 
-def curve(title: str, across: str, lines: Mapping[str, Sequence[Point]], zero: bool = False) -> str:
-    drawn = [CurveLine(name, line, ink) for ink, (name, line) in enumerate(lines.items(), 1)]
-    return svg([Panel(title, drawn, zero=zero, across=across)])
-
-
-def kernel_regression() -> str:
+def kernel_regression() -> Curves:
     """Draws three bandwidths through the same noisy points."""
-    curves = {f"h = {h:g}": points(GRID, regress(GRID, KEYS, VALUES, h)) for h in (0.1, 0.4, 2.0)}
-    lines = [CurveLine(name, line, ink) for ink, (name, line) in enumerate(curves.items(), 1)]
-    truth = CurveLine("2 sin x + x", points(GRID, 2 * GRID.sin() + GRID), 8)
-    seen = CurveLine("points", points(KEYS, VALUES), 5, faint=True, dots=True)
-    return svg([Panel("Nadaraya-Watson regression", [*lines, truth, seen], across="x")])
+    lines = {f"h = {h:g}": points(GRID, regress(GRID, KEYS, VALUES, h)) for h in (0.1, 0.4, 2.0)}
+    lines["2 sin x + x"] = points(GRID, 2 * GRID.sin() + GRID)
+    lines["points"] = points(KEYS, VALUES)
+    return Curves("Nadaraya-Watson regression", lines, "x", "y", zero=False, dots=["points"])
 
 
-def kernel_weights() -> str:
+def kernel_weights() -> HeatDrawing:
     """Draws the same regression as a matrix: the weight of each key for each query."""
     q = torch.linspace(0, 5, 11, dtype=torch.float64)[:, None]
     table = weights(q, KEYS, 0.4, "gaussian").tolist()
     rows, columns = ([f"{x:.1f}" for x in vector.flatten().tolist()] for vector in (q, KEYS))
-    return heat_map(table, rows, columns, "kernel regression: queries and keys, h = 0.4")
+    title, high = "kernel regression: queries and keys, h = 0.4", max(map(max, table))
+    return HeatDrawing(title, table, rows, columns, high=high, axes=("query", "key"))
 
 
-def softmax_width() -> str:
+def softmax_width() -> Curves:
     """Draws the largest of 64 weights if scores have the standard deviation √d, and if it is 1."""
     normal = torch.distributions.Normal(0.0, 1.0)
     scores = normal.icdf((torch.arange(64, dtype=torch.float64) + 0.5) / 64)
@@ -70,116 +64,117 @@ def softmax_width() -> str:
     largest = [(float(d), float((scores * d**0.5).softmax(0).max())) for d in widths]
     scaled = [(float(d), float(scores.softmax(0).max())) for d in widths]
     lines = {"without 1/√d": largest, "with 1/√d": scaled}
-    return curve("the largest of 64 weights", "width of a head", lines, zero=True)
+    return Curves("the largest of 64 weights", lines, "width of a head", "weight")
 
 
-def positions() -> str:
+def positions() -> HeatDrawing:
     """Draws the same as `regard draw positions --seq-len 16 --width 24`."""
-    return pictures.positions("", 16, 24, "interleaved").svg()
+    return pictures.positions("", 16, 24, "interleaved")
 
 
-def schedules() -> str:
+def schedules() -> Curves:
     """Draws the same as `regard draw schedules noam,bert,cosine,inverse-square-root`."""
-    return pictures.schedules(["noam", "bert", "cosine", "inverse-square-root"]).svg()
+    return pictures.schedules(["noam", "bert", "cosine", "inverse-square-root"])
 
 
-def order() -> str:
+def order() -> HeatDrawing:
     """Draws the same as `regard draw order`."""
-    return pictures.order(WORDS, seed=1).svg()
+    return pictures.order(WORDS, seed=1)
 
 
-def parameters() -> str:
+def parameters() -> BarDrawing:
     """Draws the same as `regard draw parameters gpt2`."""
-    return pictures.parameters("gpt2").svg()
+    return pictures.parameters("gpt2")
 
 
-def operations() -> str:
+def operations() -> BarDrawing:
     """Draws the same as `regard draw operations gpt2 --seq-len 1024`."""
-    return pictures.operations("gpt2", 1024).svg()
+    return pictures.operations("gpt2", 1024)
 
 
-def seen(pattern: Pattern, rows: Sequence[str], keys: Sequence[str], title: str) -> str:
+def seen(pattern: Pattern, rows: Sequence[str], keys: Sequence[str], title: str) -> HeatDrawing:
     table = pattern.dense(1, len(rows), len(keys), torch.device("cpu"))[0].double().tolist()
-    return heat_map(table, rows, keys, title)
+    return HeatDrawing(title, table, rows, keys)
 
 
-def mask_full() -> str:
+def mask_full() -> HeatDrawing:
     return seen(Full(), WORDS, WORDS, "full: an encoder")
 
 
-def mask_causal() -> str:
+def mask_causal() -> HeatDrawing:
     return seen(Causal(), WORDS, WORDS, "causal: a decoder")
 
 
-def mask_prefix() -> str:
+def mask_prefix() -> HeatDrawing:
     order = torch.tensor([[0, 0, 0, 1, 2, 3]])
     return seen(Ordered(order, order, torch.float32), WORDS, WORDS, "a prefix of three words")
 
 
-def mask_band() -> str:
+def mask_band() -> HeatDrawing:
     pattern = Window(2, 0, len(WORDS), torch.float32, torch.device("cpu"))
     return seen(pattern, WORDS, WORDS, "a band of three rows: every second layer of GPT-3")
 
 
-def mask_memory() -> str:
+def mask_memory() -> HeatDrawing:
     past = ["(once)", "(upon)", "(a)", "(time)"]
     return seen(Causal(len(past)), WORDS, [*past, *WORDS], "Transformer-XL: a memory of four rows")
 
 
-def mask_window() -> str:
+def mask_window() -> HeatDrawing:
     names = ["<s>", *(f"w{i}" for i in range(1, 12))]
     near = Window(2, 2, 12, torch.float32, torch.device("cpu"), far=torch.tensor([[0]]))
     table = near.dense(1, 12, 12, torch.device("cpu"))[0]
     table[0] = True  # the global token has its own projections and sees all tokens
     title = "Longformer: a window of 4, one global token"
-    return heat_map(table.double().tolist(), names, names, title)
+    return HeatDrawing(title, table.double().tolist(), names, names)
 
 
-def mask_knowledge() -> str:
+def mask_knowledge() -> HeatDrawing:
     graph = Graph([("Beijing", "capital", "China"), ("Beijing", "is_a", "City")])
     flat = KnowledgeTree.of("Cook is visiting Beijing now".split(), graph).flatten()
     pairs = zip(flat.tokens, flat.soft, strict=True)
     names = [f"{token} · {place}" for token, place in pairs]
     table = flat.visible().astype(float).tolist()
-    return heat_map(table, names, names, "K-BERT: words with their soft positions")
+    return HeatDrawing("K-BERT: words with their soft positions", table, names, names)
 
 
-def costs() -> str:
+def costs() -> Curves:
     """Draws the number of compared pairs: all, or a window of 512 and one global token."""
     lengths = [256, 512, 1024, 2048, 3072, 4096, 6144, 8192]
     full = [(float(n), n * n / 1e6) for n in lengths]
     window = [(float(n), sum(min(n, i + 257) - max(0, i - 256) for i in range(n)) / 1e6)
               for n in lengths]  # fmt: skip
     lines = {"every pair": full, "a window of 512": window}
-    return curve("millions of scores a head", "length", lines, zero=True)
+    return Curves("scores that a head computes", lines, "tokens", "millions of scores")
 
 
-def t5_buckets() -> str:
+def t5_buckets() -> Curves:
     distance = torch.arange(-160, 161)
     both = buckets(distance, True, 32, 128).double()
     causal = buckets(distance, False, 32, 128).double()
     lines = {"encoder": points(distance.float(), both), "decoder": points(distance.float(), causal)}
-    return curve("T5: the bucket of a distance", "key - query", lines, zero=True)
+    return Curves("T5: the bucket of a distance", lines, "key - query", "bucket")
 
 
-def temperatures() -> str:
+def temperatures() -> Curves:
     """Draws a teacher's probabilities of eight classes, at three temperatures."""
     logits = torch.tensor([6.0, 4.0, 3.0, 2.0, 1.0, 0.0, -1.0, -2.0], dtype=torch.float64)
     at = torch.arange(1, 9).float()
     lines = {f"T = {t}": points(at, (logits / t).softmax(0)) for t in (1, 2, 4)}
-    return curve("a teacher's answer, softened", "class, by its rank", lines, zero=True)
+    return Curves("a teacher's answer, softened", lines, "class, by its rank", "probability")
 
 
-def staircase() -> str:
+def staircase() -> Curves:
     """Draws the weights of a row and their int8 values; the largest sets the step size."""
     row = torch.linspace(-0.02, 0.02, 161)
     small, scale = quantised(torch.cat([row, torch.tensor([0.254])])[None])
     back = (small[0, :-1].float() * scale[0])[: len(row)]
-    lines = {"before": points(row, row), "as bytes": points(row, back)}
-    return curve("weights of a row whose largest is 0.254", "weight", lines)
+    lines = {"as bytes": points(row, back), "before": points(row, row)}
+    title = "weights of a row whose largest is 0.254"
+    return Curves(title, lines, "weight", "weight that is stored", zero=False)
 
 
-def adversary() -> str:
+def adversary() -> Curves:
     """Draws how far PGD goes in five steps of 0.3, inside a ball of 1 and without one."""
     slope = torch.tensor([[[3.0, 4.0]]])
 
@@ -191,10 +186,10 @@ def adversary() -> str:
         return path
 
     lines = {"inside a ball of 1": way(1.0), "without one": way(None)}
-    return curve("how far the words are moved", "step of the adversary", lines, zero=True)
+    return Curves("how far the words are moved", lines, "step of the adversary", "distance")
 
 
-FIGURES: dict[str, Callable[[], str]] = {
+FIGURES: dict[str, Callable[[], Picture]] = {
     "kernel-regression": kernel_regression,
     "kernel-weights": kernel_weights,
     "softmax-width": softmax_width,
@@ -226,7 +221,7 @@ def main() -> int:
     changed = []
     options.out.mkdir(parents=True, exist_ok=True)
     for name, make in FIGURES.items():
-        file, picture = options.out / f"{name}.svg", make()
+        file, picture = options.out / f"{name}.svg", make().svg()
         if not file.is_file() or file.read_text("utf-8") != picture:
             changed.append(file.name)
             if not options.check:

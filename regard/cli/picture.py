@@ -121,8 +121,11 @@ def layer_progress(done: int, total: int) -> None:
 # -- draw
 
 Out = Annotated[
-    Path | None, Option("Write an SVG, or a PNG (ASCII letters only), here.", metavar="FILE")
-]
+    Path | None,
+    Option("Write the picture here; a .png, .pdf or .svg file (needs Matplotlib).",
+           metavar="FILE"),
+]  # fmt: skip
+Lang = Annotated[Literal["en", "zh"], Option("The language of the picture's words.")]
 Download = Annotated[bool, DOWNLOAD]
 Length = Annotated[int, Option("The number of tokens in the picture.", "--seq-len", "N")]
 Seed = Annotated[int, Option("The seed of every random choice.", "--seed", "N")]
@@ -141,26 +144,24 @@ def attention(
         int | None, Option("The head, counted from 1.", metavar="N", default="the mean of all")
     ] = None,
     out: Out = None,
+    lang: Lang = "en",
     download: Download = False,
 ) -> Table:
     """Draw which tokens attend to which while a model reads TEXT.
 
-    The terminal shows a small picture; --out writes a larger one, with the weights as tooltips. A
-    model without a tokenizer, or of a published size, reads the words of TEXT as numbers. The
-    cross-attention of a decoder counts as a separate layer.
+    The terminal shows a small picture; --out writes a larger one. A model without a tokenizer, or
+    of a published size, reads the words of TEXT as numbers. The cross-attention of a decoder counts
+    as a separate layer.
 
     \b
     Examples:
       regard draw attention "to be or not to be"
       regard draw attention --model ./my-model --layer 3 --head 5 --out attention.svg "the cat sat"
     """
-    from regard.lab.draw.pictures import ending
-
-    if out is not None:
-        ending(out)  # refuses a wrong suffix before a model is opened
+    check_picture(out)
     from regard.lab.draw.attention import look as attended
 
-    return drawn(attended(model, text, layer, head, download=download), out, also=True)
+    return drawn(attended(model, text, layer, head, download=download), out, lang, also=True)
 
 
 def positions(
@@ -172,6 +173,7 @@ def positions(
         Literal["interleaved", "halves", "tensor2tensor"], Option("The order of sinusoids.")
     ] = "interleaved",
     out: Out = None,
+    lang: Lang = "en",
     download: Download = False,
 ) -> Table:
     """Draw position embeddings as a heat map: sinusoids, or those that a model has learned.
@@ -181,9 +183,11 @@ def positions(
       regard draw positions --seq-len 50 --width 128 --out positions.png
       regard draw positions ./my-bert
     """
+    check_picture(out)
     from regard.lab.draw import pictures
 
-    return drawn(pictures.positions(model, length, width, layout, download=download), out)
+    picture = pictures.positions(model, length, width, layout, download=download)
+    return drawn(picture, out, lang)
 
 
 def schedules(
@@ -196,6 +200,7 @@ def schedules(
     rate: Annotated[float, Option(LR.help, LR.name, LR.metavar)] = 1.0,
     power: Annotated[float, Option("The power of polynomial.", metavar="X")] = 1.0,
     out: Out = None,
+    lang: Lang = "en",
 ) -> Table:
     """Draw learning rate schedules over the steps of a run.
 
@@ -204,11 +209,12 @@ def schedules(
       regard draw schedules noam,linear,cosine,inverse-square-root
       regard draw schedules polynomial --power 3 --warmup 500 --steps 3000 --out rates.svg
     """
+    check_picture(out)
     from regard.lab.draw import pictures
 
     chosen = [name.strip() for name in names.split(",") if name.strip()]
     picture = pictures.schedules(chosen, steps=steps, warmup=warmup, rate=rate, power=power)
-    return drawn(picture, out)
+    return drawn(picture, out, lang)
 
 
 def masks(
@@ -245,6 +251,7 @@ def masks(
         int | None, Option("knowledge: the number of branches of a word.", "--branches", "N")
     ] = None,
     out: Out = None,
+    lang: Lang = "en",
 ) -> Table:
     """Draw an attention mask: a row is a query, a column is a key.
 
@@ -253,13 +260,14 @@ def masks(
       regard draw masks prefix --prefix-len 6
       regard draw masks longformer --seq-len 40 --window 8 --num-globals 2 --out mask.svg
     """
+    check_picture(out)
     from regard.lab.draw import pictures
 
     named = {"past": past, "prefix": prefix, "window": window, "globals": num_globals,
              "block": block, "random": random, "seed": seed, "memory": memory,
              "branches": branches}  # fmt: skip
     options = {name: value for name, value in named.items() if value is not None}
-    return drawn(pictures.masks(kind, length, **options), out)
+    return drawn(pictures.masks(kind, length, **options), out, lang)
 
 
 def order(
@@ -268,6 +276,7 @@ def order(
     seed: Seed = 1,
     memory: Annotated[int, Option("The number of memory tokens before.", "--mem-len", "N")] = 0,
     out: Out = None,
+    lang: Lang = "en",
 ) -> Table:
     """Draw an order of XLNet and what both streams see in it: h is content, g is query.
 
@@ -275,46 +284,56 @@ def order(
     Example:
       regard draw order "the cat sat on the mat" --seed 3 --mem-len 2
     """
+    check_picture(out)
     from regard.data.words import words_of
     from regard.lab.draw import pictures
 
-    return drawn(pictures.order(words_of(text), seed, memory), out)
+    return drawn(pictures.order(words_of(text), seed, memory), out, lang)
 
 
-def drawn_parameters(model: Model, *, out: Out = None) -> Table:
+def drawn_parameters(model: Model, *, out: Out = None, lang: Lang = "en") -> Table:
     """Draw the number of parameters of each layer.
 
     \b
     Example:
       regard draw parameters bert-base-uncased --out parameters.svg
     """
+    check_picture(out)
     from regard.lab.draw import pictures
 
-    return drawn(pictures.parameters(model), out)
+    return drawn(pictures.parameters(model), out, lang)
 
 
-def operations(model: Model, *, length: Length = 512, out: Out = None) -> Table:
+def operations(model: Model, *, length: Length = 512, out: Out = None, lang: Lang = "en") -> Table:
     """Draw the operations of one forward pass, by layer.
 
     \b
     Example:
       regard draw operations gpt2 --seq-len 1024
     """
+    check_picture(out)
     from regard.lab.draw import pictures
 
-    return drawn(pictures.operations(model, length), out)
+    return drawn(pictures.operations(model, length), out, lang)
 
 
-def drawn(picture: Picture, out: Path | None, *, also: bool = False) -> Table:
+def check_picture(out: Path | None) -> None:
+    """Refuses a file that cannot be made, before anything is computed."""
+    if out is not None:
+        from regard.report.plot import check_out
+
+        check_out(out)
+
+
+def drawn(picture: Picture, out: Path | None, lang: str, *, also: bool = False) -> Table:
     """Returns a picture's data and terminal lines; with `also`, lines even if a file is written."""
-    from regard.lab.draw.pictures import write
     from regard.report.heatmap import PLAIN_SHADES, SHADES
 
     shades = SHADES if "utf" in (sys.stdout.encoding or "").lower() else PLAIN_SHADES
     if out is None:
-        return PictureData(picture.data(), [picture.text(shades)])
-    write(picture, out)
-    shown = [picture.text(shades)] if also else []
+        return PictureData(picture.data(), [picture.text(shades, lang)])
+    picture.save(out, lang)
+    shown = [picture.text(shades, lang)] if also else []
     return PictureData(picture.data() | {"out": str(out)}, [*shown, f"the picture is in {out}"])
 
 

@@ -1,124 +1,192 @@
-"""What a picture is: a heat map, curves or bars, each as SVG, PNG, terminal text and plain data.
+"""What a picture is: a heat map, curves or bars, which can be plotted, saved and written as text.
 
-A PNG is painted without a font: its letters are dots, and those that are not ASCII empty boxes.
+    picture.save("picture.png", lang="zh")  # or .pdf or .svg, by Matplotlib
+    picture.plot()                          # Matplotlib's own Figure, to go on with
+    picture.text()                          # for a terminal
+    picture.data()                          # its numbers, for a program
+
+In a notebook a picture shows itself, without Matplotlib.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from regard.core.errors import InputError
-from regard.report import paint
-from regard.report.curves import CurveLine, Panel, svg
-from regard.report.heatmap import SHADES, Weights, blocks, heat_map
+from regard.core.bilingual import Bilingual, spoken
+from regard.core.errors import InputError, StorageError
+from regard.core.files import replacing
+from regard.report import plot
+from regard.report.heatmap import SHADES, Weights, blocks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WIDEST = 128  # rows and columns of a heat map
+Text = Bilingual | str
+Point = tuple[float, float]
+STEP = Bilingual("step", "步")
+LOOKS = (
+    Bilingual("query: the token that looks", "查询：看的词元"),
+    Bilingual("key: the token that is seen", "键：被看的词元"),
+)
 
 
-class Picture(Protocol):
-    @property
-    def title(self) -> str: ...
-    def svg(self) -> str: ...
-    def png(self) -> bytes: ...
-    def text(self, shades: str = SHADES) -> str: ...
-    def data(self) -> dict[str, Any]: ...
+class Picture(ABC):
+    title: Text
+
+    @abstractmethod
+    def plot(self, lang: str = "en") -> Figure:
+        """Matplotlib's figure."""
+
+    @abstractmethod
+    def text(self, shades: str = SHADES, lang: str = "en") -> str:
+        """Lines for a terminal."""
+
+    @abstractmethod
+    def data(self) -> dict[str, Any]:
+        """The numbers, and names in English."""
+
+    def content(self, kind: str, lang: str = "en") -> bytes:
+        """The bytes of a file: png, pdf or svg."""
+        return plot.saved(self.plot(lang), kind)
+
+    def svg(self, lang: str = "en") -> str:
+        return self.content("svg", lang).decode("utf-8")
+
+    def save(self, out: Path | str, lang: str = "en") -> Path:
+        """By the ending of the name; written whole, or not at all."""
+        file = Path(out)
+        content = self.content(plot.check_out(file), lang)
+        try:
+            with replacing(file) as part:
+                part.write_bytes(content)
+        except OSError as error:
+            raise StorageError(
+                f"{file} cannot be written: {error.strerror}; give another"
+            ) from None
+        return file
 
 
 @dataclass(frozen=True)
-class HeatDrawing:
+class HeatDrawing(Picture):
     """A matrix of numbers, from `low` (nothing) to `high` (full ink)."""
 
-    title: str
+    title: Text
     values: Weights
     rows: Sequence[str]
     columns: Sequence[str]
     low: float = 0.0
     high: float = 1.0
-    note: str = "rows look at columns"
+    axes: tuple[Text, Text] = LOOKS  # what a row is, and what a column is
 
     @property
     def shares(self) -> list[list[float]]:
         span = (self.high - self.low) or 1.0
         return [[(value - self.low) / span for value in row] for row in self.values]
 
-    def svg(self) -> str:
-        span = self.low, self.high
-        return heat_map(self.values, self.rows, self.columns, self.title, span=span, note=self.note)
+    def plot(self, lang: str = "en") -> Figure:
+        names = spoken(self.axes[0], lang), spoken(self.axes[1], lang)
+        title, span = spoken(self.title, lang), (self.low, self.high)
+        return plot.heat(title, self.values, self.rows, self.columns, span, names)
 
-    def png(self) -> bytes:
-        return paint.heat(self.title, self.shares, self.rows, self.columns)
-
-    def text(self, shades: str = SHADES) -> str:
-        return f"{self.title}\n{blocks(self.shares, self.rows, self.columns, shades, most=1.0)}"
+    def text(self, shades: str = SHADES, lang: str = "en") -> str:
+        matrix = blocks(self.shares, self.rows, self.columns, shades, most=1.0)
+        return f"{spoken(self.title, lang)}\n{matrix}"
 
     def data(self) -> dict[str, Any]:
-        return {"title": self.title, "rows": list(self.rows), "columns": list(self.columns),
+        return {"title": spoken(self.title, "en"), "rows": list(self.rows),
+                "columns": list(self.columns),
                 "values": [list(row) for row in self.values]}  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        from regard.report import notebook
+
+        matrix = notebook.Matrix(self.title, self.values, self.rows, self.columns, self.axes,
+                                 (self.low, self.high))  # fmt: skip
+        return notebook.matrices([matrix])
 
 
 @dataclass(frozen=True)
-class Curves:
+class Curves(Picture):
     """Lines over the same steps."""
 
-    title: str
-    lines: dict[str, list[tuple[float, float]]]
-    across: str = "step"
+    title: Text
+    lines: Mapping[Text, Sequence[Point]]
+    across: Text = STEP
+    up: Text = ""
+    zero: bool = True  # the scale begins at 0
+    dots: Sequence[Text] = ()  # lines that are single points
 
-    def svg(self) -> str:
-        lines = [
-            CurveLine(name, points, 1 + i % 8)
-            for i, (name, points) in enumerate(self.lines.items())
-        ]
-        return svg([Panel(self.title, lines, zero=True, across=self.across)])
+    def plot(self, lang: str = "en") -> Figure:
+        lines = {spoken(name, lang): points for name, points in self.lines.items()}
+        axes = spoken(self.across, lang), spoken(self.up, lang)
+        dots = [spoken(name, lang) for name in self.dots]
+        return plot.curves(spoken(self.title, lang), lines, axes, zero=self.zero, dots=dots)
 
-    def png(self) -> bytes:
-        return paint.curves(self.title, self.lines, self.across)
-
-    def text(self, shades: str = SHADES) -> str:
+    def text(self, shades: str = SHADES, lang: str = "en") -> str:
         """One row of bars a line, with its height: the lines stand under each other."""
-        rows, name = [self.title], max(map(len, self.lines))
-        for line, points in self.lines.items():
+        names = [spoken(name, lang) for name in self.lines]
+        rows, wide = [spoken(self.title, lang)], max(map(len, names))
+        highest = spoken(Bilingual("up to", "最高"), lang)
+        for name, points in zip(names, self.lines.values(), strict=True):
             most = max(y for _, y in points)
             shown = bars([y for _, y in points], most, shades)
-            rows.append(f"{line:>{name}}  {shown}  up to {most:.3g}")
-        places = [x for x, _ in next(iter(self.lines.values()))]
-        rows.append(f"{'':>{name}}  {self.across} {places[0]:g} to {places[-1]:g}")
+            rows.append(f"{name:>{wide}}  {shown}  {highest} {most:.3g}")
+        first, *_, last = next(iter(self.lines.values()))
+        span = spoken(Bilingual("{:g} to {:g}", "{:g} 至 {:g}"), lang).format(first[0], last[0])
+        rows.append(f"{'':>{wide}}  {spoken(self.across, lang)} {span}")
         return "\n".join(rows)
 
     def data(self) -> dict[str, Any]:
-        lines = {name: [list(p) for p in points] for name, points in self.lines.items()}
-        return {"title": self.title, "across": self.across, "lines": lines}
+        lines = {spoken(name, "en"): [list(p) for p in line] for name, line in self.lines.items()}
+        return {"title": spoken(self.title, "en"), "across": spoken(self.across, "en"),
+                "lines": lines}  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        from regard.report import notebook
+
+        return notebook.curves([self])
 
 
 @dataclass(frozen=True)
-class BarDrawing:
+class BarDrawing(Picture):
     """Counts, one above the other."""
 
-    title: str
-    counts: dict[str, float]
-    unit: str = ""
+    title: Text
+    counts: Mapping[Text, float]
+    unit: Text = ""
 
-    def svg(self) -> str:
-        return paint.bars_svg(self.title, self.counts, self.unit)
+    def total(self, lang: str) -> str:
+        sentence = spoken(Bilingual("{:,.0f} {} in all", "共 {:,.0f} {}"), lang)
+        return sentence.format(sum(self.counts.values()), spoken(self.unit, lang))
 
-    def png(self) -> bytes:
-        return paint.bars(self.title, self.counts, self.unit)
+    def plot(self, lang: str = "en") -> Figure:
+        counts = {spoken(name, lang): count for name, count in self.counts.items()}
+        return plot.bars(spoken(self.title, lang), counts, self.total(lang))
 
-    def text(self, shades: str = SHADES) -> str:
-        most = max(self.counts.values(), default=0.0) or 1.0
-        name = max(map(len, self.counts), default=0)
+    def text(self, shades: str = SHADES, lang: str = "en") -> str:
+        counts = {spoken(name, lang): count for name, count in self.counts.items()}
+        most = max(counts.values(), default=0.0) or 1.0
+        wide = max(map(len, counts), default=0)
         rows = [
-            f"{part:<{name}}  {shades[-1] * round(40 * count / most):<40}  {count:>15,.0f}"
-            for part, count in self.counts.items()
+            f"{part:<{wide}}  {shades[-1] * round(40 * count / most):<40}  {count:>15,.0f}"
+            for part, count in counts.items()
         ]
-        total = f"{'in all':<{name}}  {'':<40}  {sum(self.counts.values()):>15,.0f} {self.unit}"
-        return "\n".join([self.title, *rows, total.rstrip()])
+        return "\n".join([spoken(self.title, lang), *rows, self.total(lang)])
 
     def data(self) -> dict[str, Any]:
-        return {"title": self.title, "unit": self.unit, "counts": self.counts,
-                "total": sum(self.counts.values())}  # fmt: skip
+        counts = {spoken(name, "en"): count for name, count in self.counts.items()}
+        return {"title": spoken(self.title, "en"), "unit": spoken(self.unit, "en"),
+                "counts": counts, "total": sum(counts.values())}  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        from regard.report import notebook
+
+        return notebook.bars(self.title, self.counts, self.unit)
 
 
 def bars(values: Sequence[float], most: float, shades: str, columns: int = 56) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from regard.attention.recorder import record
+from regard.core.bilingual import Bilingual
 from regard.core.errors import InputError
 from regard.data.words import words_of
 from regard.decoding.decode_state import at_rest
@@ -50,24 +51,26 @@ def look(
     if head is not None and not 1 <= head <= len(heads):
         raise InputError(f"there is no head {head}; this layer has 1 to {len(heads)}")
     weights = (heads.mean(0) if head is None else heads[head - 1]).tolist()
-    which = f"mean of {len(heads)} heads" if head is None else f"head {head}"
+    which = Bilingual(f"mean of {len(heads)} heads", f"{len(heads)} 个头的平均")
+    if head is not None:
+        which = Bilingual(f"head {head}", f"第 {head} 个头")
     place = place_of(chosen[0].name)
     part = reading.parts[kind_of(place)][0]
     rows, columns = (called(reading.names[side], words) for side in (part.rows, part.columns))
-    return HeatDrawing(
-        f"{title} · {place} · {which}", weights, rows, columns, high=largest(weights)
-    )
+    named = Bilingual(*(f"{a} · {place} · {b}" for a, b in zip(title, which, strict=True)))
+    return HeatDrawing(named, weights, rows, columns, high=largest(weights))
 
 
-def opened(name: str, download: bool = False) -> tuple[Checkpoint, str]:
+def opened(name: str, download: bool = False) -> tuple[Checkpoint, Bilingual]:
     """A model and its title."""
     if download or Path(name).exists() or "/" in name:
-        return load(name, download=download), "/".join(Path(name).resolve().parts[-2:])
+        title = "/".join(Path(name).resolve().parts[-2:])
+        return load(name, download=download), Bilingual(title, title)
     if (count := count_parameters(name)) > LARGEST:
         raise InputError(f"{name} has {count:,} parameters, too many to draw; choose a smaller one")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return Checkpoint(create(name)), f"{name}, untrained"
+        return Checkpoint(create(name)), Bilingual(f"{name}, untrained", f"{name}，未训练")
 
 
 def given(loaded: Checkpoint, text: str, words: list[str]) -> tuple[str | list[int], LookOptions]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from regard.core.bilingual import Bilingual
 from regard.core.errors import InputError, UnknownName
-from regard.report.drawings import WIDEST, HeatDrawing, check_range
+from regard.report.drawings import WIDEST, HeatDrawing, Text, check_range
 
 
 def masks(kind: str, length: int = 16, **options: int) -> HeatDrawing:
@@ -22,7 +23,7 @@ def masks(kind: str, length: int = 16, **options: int) -> HeatDrawing:
     return make(length, **{name: options.get(name, usual) for name, usual in known.items()})
 
 
-def seen(title: str, pattern: Any, rows: int, keys: int, first: int = 0) -> HeatDrawing:
+def seen(title: Text, pattern: Any, rows: int, keys: int, first: int = 0) -> HeatDrawing:
     """Of a pattern; `first` keys come before the rows."""
     import torch
 
@@ -43,20 +44,24 @@ def ordered(query: Sequence[int], key: Sequence[int]) -> Any:
 def full(length: int) -> HeatDrawing:
     from regard.attention.pattern import Full
 
-    return seen("full: everything sees everything", Full(), length, length)
+    title = Bilingual("full: everything sees everything", "完全可见：每个位置看见所有位置")
+    return seen(title, Full(), length, length)
 
 
 def causal(length: int, past: int) -> HeatDrawing:
     from regard.attention.pattern import Causal
 
-    title = f"causal, with {past} remembered" if past else "causal"
+    title = Bilingual("causal", "因果掩码")
+    if past:
+        title = Bilingual(f"causal, with {past} remembered", f"因果掩码，记住 {past} 行")
     return seen(title, Causal(past), length, past + length, past)
 
 
 def prefix(length: int, prefix: int) -> HeatDrawing:
     """The prefix is all of order 0; what follows is causal."""
     order = [max(0, i - prefix + 1) for i in range(length)]
-    return seen(f"prefix of {prefix}", ordered(order, order), length, length)
+    title = Bilingual(f"prefix of {prefix}", f"长度为 {prefix} 的前缀")
+    return seen(title, ordered(order, order), length, length)
 
 
 def window(length: int, window: int) -> HeatDrawing:
@@ -76,7 +81,9 @@ def longformer(length: int, window: int, globals: int) -> HeatDrawing:
         raise InputError(f"{globals} global tokens in a text of {length}; choose fewer")
     far = torch.arange(globals)[None] if globals else None
     pattern = Window(side, side, length, torch.float32, torch.device("cpu"), None, far)
-    title = f"window of {side} on each side" + (f", {globals} global" if globals else "")
+    title = Bilingual(f"window of {side} on each side", f"两侧各 {side} 的窗口")
+    if globals:
+        title = Bilingual(f"{title.en}, {globals} global", f"{title.zh}，{globals} 个全局词元")
     local = seen(title, pattern, length, length)
     whole = full(length)  # global rows are a second attention that reads every row
     values = [whole.values[i] if i < globals else row for i, row in enumerate(local.values)]
@@ -95,7 +102,10 @@ def bigbird(length: int, block: int, random: int, globals: int, seed: int) -> He
         raise InputError(f"{globals} global tokens in a text of {length}; choose fewer")
     far, cpu = torch.arange(globals)[None] if globals else None, torch.device("cpu")
     pattern = BigBird(block, 1, random, length, torch.float32, cpu, None, far, seed)
-    title = f"BigBird, blocks of {block}, {random} drawn" + (f", {globals} global" * bool(globals))
+    title = Bilingual(
+        f"BigBird, blocks of {block}, {random} drawn" + (f", {globals} global" if globals else ""),
+        f"BigBird，块长 {block}，随机 {random} 块" + (f"，{globals} 个全局词元" if globals else ""),
+    )
     return seen(title, pattern, length, length)
 
 
@@ -103,7 +113,9 @@ def xlnet(length: int, seed: int, memory: int) -> HeatDrawing:
     """The content stream of one permutation; `order` draws both streams."""
     rank = ranks(length, seed)
     order = [-1] * memory + rank
-    return seen(f"XLNet, {said_order(rank)}", ordered(rank, order), length, memory + length, memory)
+    shown = order_of(rank)
+    title = Bilingual(f"XLNet, order {shown}", f"XLNet，次序 {shown}")
+    return seen(title, ordered(rank, order), length, memory + length, memory)
 
 
 def ranks(length: int, seed: int) -> list[int]:
@@ -116,9 +128,9 @@ def ranks(length: int, seed: int) -> list[int]:
     return places
 
 
-def said_order(rank: Sequence[int]) -> str:
+def order_of(rank: Sequence[int]) -> str:
     by_rank = sorted(range(len(rank)), key=rank.__getitem__)
-    return "order " + " ".join(str(i + 1) for i in by_rank)
+    return " ".join(str(i + 1) for i in by_rank)
 
 
 def knowledge(length: int, branches: int) -> HeatDrawing:
@@ -140,7 +152,11 @@ def knowledge(length: int, branches: int) -> HeatDrawing:
     pattern = TreePattern(Full(), Branches(*tables), torch.float32)
     size = len(flat.tokens)
     check_range("number of tokens", size, 1, 2 * WIDEST)
-    picture = seen("the visible matrix: branches are seen by their word alone", pattern, size, size)
+    title = Bilingual(
+        "the visible matrix: branches are seen by their word alone",
+        "可见矩阵：分支只被它所属的词看见",
+    )
+    picture = seen(title, pattern, size, size)
     return HeatDrawing(picture.title, picture.values, flat.tokens, flat.tokens)
 
 
@@ -165,6 +181,8 @@ def order(words: Sequence[str], seed: int = 1, memory: int = 0) -> HeatDrawing:
     table = seen("", ordered([*rank, *(r - 1 for r in rank)], keys), 2 * len(words), len(keys))
     rows = [*(f"h {word}" for word in words), *(f"g {word}" for word in words)]
     columns = [*(f"m{i + 1}" for i in range(memory)), *words]
-    return HeatDrawing(
-        f"XLNet, {said_order(rank)}: content h, query g", table.values, rows, columns
+    title = Bilingual(
+        f"XLNet, order {order_of(rank)}: content h, query g",
+        f"XLNet，次序 {order_of(rank)}：内容流 h，查询流 g",
     )
+    return HeatDrawing(title, table.values, rows, columns)

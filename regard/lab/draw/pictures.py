@@ -1,8 +1,8 @@
 """Pictures of what models are made of: positions, rates, masks, orders, counts.
 
-Each function gives a picture with .svg(), .png(), .text() and .data(): for a page, a document, a
-terminal and a program. Everything shown is asked of the parts themselves: masks of their Patterns,
-rates of their schedules, counts of the models.
+Each function gives a picture with .save(FILE), .plot(), .text() and .data(): for a document, for
+Matplotlib, a terminal and a program. Everything shown is asked of the parts themselves: masks of
+their Patterns, rates of their schedules, counts of the models.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.core.errors import InputError, StorageError, UnknownName
-from regard.core.files import replacing
+from regard.core.bilingual import Bilingual
+from regard.core.errors import InputError, UnknownName
 from regard.lab.draw.masks import masks, order
-from regard.report.drawings import WIDEST, BarDrawing, Curves, HeatDrawing, Picture, check_range
+from regard.report.drawings import WIDEST, BarDrawing, Curves, HeatDrawing, Text, check_range
 
-__all__ = ["masks", "operations", "order", "parameters", "positions", "schedules", "write"]
+__all__ = ["masks", "operations", "order", "parameters", "positions", "schedules"]
 
 # -- positions
 
@@ -43,24 +43,27 @@ def positions(
             raise InputError(f"width is {width}; sines and cosines come in pairs, so make it even")
         if layout not in LAYOUTS:
             raise UnknownName("layout", layout, LAYOUTS)
-        table, title = sinusoids(torch.arange(length), width, layout), f"sinusoids, {layout}"
+        table = sinusoids(torch.arange(length), width, layout)
+        title = Bilingual(f"sinusoids, {layout}", f"正弦位置编码，{layout}")
     most = float(table.abs().max()) or 1.0
     rows, columns = ([str(i) for i in range(n)] for n in table.shape)
-    note = "a row is a position, a column one of its numbers"
-    return HeatDrawing(title, table.tolist(), rows, columns, -most, most, note)
+    axes = Bilingual("position", "位置"), Bilingual("dimension", "维度")
+    return HeatDrawing(title, table.tolist(), rows, columns, -most, most, axes)
 
 
 LAYOUTS = ("interleaved", "halves", "tensor2tensor")
 
 
-def learned(model: str, download: bool) -> tuple[Any, str]:
+def learned(model: str, download: bool) -> tuple[Any, Bilingual]:
     from regard.formats.directory import load
 
     network = load(model, download=download).model
     first = getattr(network.config, "first_position", 0)  # rows before it stand for no position
     for name, value in network.named_parameters():
         if name in ("positions.weight", "embeddings.positions.weight"):
-            return value.detach().float()[first:], f"learned positions of {Path(model).name}"
+            called = Path(model).name
+            title = Bilingual(f"learned positions of {called}", f"{called} 学到的位置编码")
+            return value.detach().float()[first:], title
     raise InputError(
         f"{model} has no learned table of positions ({type(network).__name__} counts them in "
         "another way); leave the model out for sinusoids"
@@ -88,7 +91,7 @@ def schedules(
         raise InputError(f"a power of {power:g}; it is of polynomial, and a number above 0")
     highest = min(max(1, warmup_steps(warmup, steps)), steps)  # shown, however short the warm-up
     places = sorted({highest, *(1 + (steps - 1) * i // 400 for i in range(401))})
-    lines = {}
+    lines: dict[Text, list[tuple[float, float]]] = {}
     for name in names:
         at = schedule(name, lr=rate, warmup=warmup, steps=steps, width=width, power=power)
         values = [at(t) for t in places]
@@ -96,7 +99,8 @@ def schedules(
             most = max(values) or 1.0
             values = [rate * value / most for value in values]
         lines[name] = [(float(t), value) for t, value in zip(places, values, strict=True)]
-    return Curves(f"learning rate, {steps:,} steps", lines)
+    title = Bilingual(f"learning rate, {steps:,} steps", f"学习率，{steps:,} 步")
+    return Curves(title, lines, up=Bilingual("learning rate", "学习率"))
 
 
 # -- counts
@@ -141,10 +145,13 @@ def parameters(name: str) -> BarDrawing:
     for at, part in model.named_modules():
         if BOTTOM & set(at.split(".")[:2]):
             counts[0] += small(part)
-    shown = dict(zip(["embeddings", *names], map(float, counts), strict=True))
+    parts = [Bilingual("embeddings", "嵌入"), *names]
+    shown: dict[Text, float] = dict(zip(parts, map(float, counts), strict=True))
     if rest := model.parameter_count() - sum(counts):
-        shown["heads and the rest"] = float(rest)
-    return BarDrawing(f"parameters of {Path(name).name}", shown, "parameters")
+        shown[Bilingual("heads and the rest", "输出头与其余")] = float(rest)
+    called = Path(name).name
+    title = Bilingual(f"parameters of {called}", f"{called} 的参数")
+    return BarDrawing(title, shown, Bilingual("parameters", "个参数"))
 
 
 def small(part: Any) -> int:
@@ -153,20 +160,25 @@ def small(part: Any) -> int:
     return count
 
 
-def layer_name(number: int, decoder: bool) -> str:
-    return f"{'decoder' if decoder else 'layer'} {number + 1}"
+def layer_name(number: int, decoder: bool) -> Bilingual:
+    if decoder:
+        return Bilingual(f"decoder {number + 1}", f"解码器第 {number + 1} 层")
+    return Bilingual(f"layer {number + 1}", f"第 {number + 1} 层")
 
 
 def operations(name: str, length: int = 512) -> BarDrawing:
     """Operations of one text going forward, by layer; a decoder reads as many tokens again."""
     check_range("length", length, 1, 10**6)
     counts = by_layer(outline(name), length)
-    return BarDrawing(
-        f"operations of {Path(name).name}, {length:,} tokens, forward", counts, "FLOP"
+    called = Path(name).name
+    title = Bilingual(
+        f"operations of {called}, {length:,} tokens, forward",
+        f"{called} 读 {length:,} 个词元的运算量（前向）",
     )
+    return BarDrawing(title, counts, "FLOP")
 
 
-def by_layer(model: Any, length: int) -> dict[str, float]:
+def by_layer(model: Any, length: int) -> dict[Text, float]:
     """The products that `step_flops` counts, layer by layer: two operations each."""
     from torch import nn
 
@@ -176,7 +188,7 @@ def by_layer(model: Any, length: int) -> dict[str, float]:
     from regard.models.longformer import LongAttention
     from regard.training import hardware as machine
 
-    counts: dict[str, float] = {}
+    counts: dict[Text, float] = {}
     for block, layer, decoder in machine.blocks_of(model):
         keys = machine.keys_of(model, layer, length, 0, decoder)
         parts = list(block.modules())
@@ -194,23 +206,5 @@ def by_layer(model: Any, length: int) -> dict[str, float]:
         size = sum(weight.numel() for weight in cell.parameters() if weight.dim() > 1)
         counts[layer_name(number, False)] = 2.0 * length * size
     if numbers := machine.output_numbers(model):
-        counts["output"] = 2.0 * length * numbers
+        counts[Bilingual("output", "输出")] = 2.0 * length * numbers
     return counts
-
-
-def ending(out: Path) -> str:
-    kind = out.suffix.lower()
-    if kind not in (".svg", ".png"):
-        raise InputError(f"--out is {out}; a picture is a file that ends in .svg or .png")
-    return kind
-
-
-def write(picture: Picture, out: Path) -> None:
-    """By the ending of the name; written whole, or not at all."""
-    kind = ending(out)
-    content = picture.svg().encode("utf-8") if kind == ".svg" else picture.png()
-    try:
-        with replacing(out) as part:
-            part.write_bytes(content)
-    except OSError as error:
-        raise StorageError(f"{out} cannot be written: {error.strerror}; give another") from None

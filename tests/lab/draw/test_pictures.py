@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
-import struct
-import zlib
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from regard.attention.position import sinusoids
+from regard.core.bilingual import LANGUAGES, spoken
 from regard.core.errors import InputError, RegardError, UnknownName
 from regard.formats.directory import save
 from regard.lab.draw import pictures
@@ -22,33 +25,21 @@ from regard.models.bert import Bert, BertConfig
 from regard.models.extensions import extend
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.longformer import Longformer, LongformerConfig
-from regard.report import paint
-from regard.report.drawings import BarDrawing
+from regard.report import plot
+from regard.report.drawings import HeatDrawing
 from regard.report.heatmap import PLAIN_SHADES
-from regard.report.letters import dots
 from regard.training.hardware import step_flops
 from regard.training.schedule import schedule
 from tests.command import run as called
 from tests.refusals import refuses
 
+KINDS = ("png", "pdf", "svg")
 MODELS = ("bert-tiny", "gpt2", "t5-small", "transformer-base", "xlnet-base", "longformer-base-4096")
 
 
-def pixels(file: bytes) -> tuple[int, int, list[bytes]]:
-    """A PNG, read by the letter of its format: every checksum, then its rows of pixels."""
-    assert file[:8] == b"\x89PNG\r\n\x1a\n"
-    at, chunks = 8, {}
-    while at < len(file):
-        (size,) = struct.unpack(">I", file[at : at + 4])
-        name, content = file[at + 4 : at + 8], file[at + 8 : at + 8 + size]
-        (check,) = struct.unpack(">I", file[at + 8 + size : at + 12 + size])
-        assert check == zlib.crc32(name + content)
-        chunks[name], at = content, at + 12 + size
-    across, down, depth, kind = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
-    assert (depth, kind) == (8, 2)
-    body, line = zlib.decompress(chunks[b"IDAT"]), 1 + 3 * across
-    assert len(body) == line * down and set(body[::line]) == {0}
-    return across, down, [body[i * line + 1 : (i + 1) * line] for i in range(down)]
+def pixels(file: bytes) -> Any:
+    """The colors of a PNG: [rows, columns, 3]."""
+    return np.asarray(Image.open(io.BytesIO(file)).convert("RGB"))
 
 
 def every() -> list[Any]:
@@ -65,75 +56,72 @@ def every() -> list[Any]:
 @pytest.mark.parametrize("number", range(6))
 def test_every_picture_has_every_form(number: int) -> None:
     picture = every()[number]
-    root = ElementTree.fromstring(picture.svg())
-    assert picture.title in "".join(root.itertext())
-    across, down, rows = pixels(picture.png())
-    assert across >= 32 and len(rows) == down
-    assert len({row[3 * x : 3 * x + 3] for row in rows for x in range(across)}) > 1
-    assert picture.text().startswith(picture.title)
-    assert json.loads(json.dumps(picture.data()))["title"] == picture.title
+    for lang in LANGUAGES:
+        title = spoken(picture.title, lang)
+        written = " ".join(ElementTree.fromstring(picture.svg(lang)).itertext())
+        assert "".join(title.split()) in "".join(written.split())  # it may be broken
+        assert picture.text(lang=lang).startswith(title)
+        rows = pixels(picture.content("png", lang))
+        assert min(rows.shape[:2]) >= 200 and len(np.unique(rows.reshape(-1, 3), axis=0)) > 2
+        assert picture.content("pdf", lang).startswith(b"%PDF-")
+        assert all(picture.content(kind, lang) == picture.content(kind, lang) for kind in KINDS)
+    assert max(picture.title.zh) >= "一"  # it has Chinese words
+    assert json.loads(json.dumps(picture.data()))["title"] == picture.title.en
 
 
-def test_a_cell_of_a_png_is_as_dark_as_its_value() -> None:
-    across, down, rows = pixels(pictures.masks("causal", 4).png())
-    left, top, cell = across - 16 - 4 * 24, down - 16 - 4 * 24, 24
-    centres = [[row[3 * (left + cell * j + cell // 2)] for j in range(4)]
-               for row in (rows[top + cell * i + cell // 2] for i in range(4))]  # fmt: skip
-    assert [[value < 128 for value in row] for row in centres] == [
-        [j <= i for j in range(4)] for i in range(4)
-    ]
+def test_a_cell_is_as_dark_as_its_value() -> None:
+    picture = HeatDrawing("", [[0.0, 0.25], [0.5, 1.0]], ["a", "b"], ["c", "d"])
+    mesh = picture.plot().axes[0].collections[0]
+    assert mesh.get_array().tolist() == picture.values
+    mesh.update_scalarmappable()
+    levels = [color[0] for color in mesh.get_facecolors()]
+    assert levels[0] == 1.0 and levels == sorted(levels, reverse=True) and len({*levels}) == 4
 
 
-def written(file: bytes) -> set[tuple[int, int]]:
-    across, _, rows = pixels(file)
-    ink = bytes(paint.TEXT)
-    return {(x, y) for y, row in enumerate(rows) for x in range(across)
-            if row[3 * x : 3 * x + 3] == ink}  # fmt: skip
+def test_numbers_are_those_of_the_picture() -> None:
+    rates = pictures.schedules(["noam", "cosine"], steps=50)
+    lines = rates.plot().axes[0].lines
+    assert [[*map(tuple, line.get_xydata().tolist())] for line in lines] == [*rates.lines.values()]
+    counts = pictures.parameters("bert-tiny")
+    bars = counts.plot().axes[0].containers[0]
+    assert [bar.get_width() for bar in bars] == [*counts.counts.values()]
 
 
-def test_a_png_has_its_names() -> None:
-    title = {(16 + 2 * x + a, 16 + 2 * y + b) for x, y in dots("causal")
-             for a in (0, 1) for b in (0, 1)}  # fmt: skip
-    pixels = written(pictures.masks("causal", 4).png())
-    assert {(x, y) for x, y in pixels if y < 40} == title
-    assert min(x for x, y in pixels if y > 70) >= 16  # names of rows, and of columns above them
-    assert len(pixels) > len(title) + 8 * 4 * 4
-    long = BarDrawing(
-        "a title that is longer than the picture is wide, in large letters", {"x": 2.0}
-    )
-    small = {(16 + x, 16 + y) for x, y in dots(long.title)}
-    assert {(x, y) for x, y in written(long.png()) if y < 40} == small
-    number = {(x, y) for x, y in dots("2")}
-    bar = {(x, y) for x, y in written(long.png()) if y >= 40 and x > 600}
-    assert {(x - 618, y - 43) for x, y in bar} == number
+def test_chinese_letters_are_drawn() -> None:
+    """Two letters that no font had would be the same box."""
+    assert "Noto Sans CJK SC" in plot.fonts(frozenset("猫"))[0]
+    first, second = (pixels(HeatDrawing(title, [[1.0]], ["a"], ["b"]).content("png"))
+                     for title in ("猫", "狗"))  # fmt: skip
+    assert first.shape == second.shape and not np.array_equal(first, second)
 
 
-def test_letters_of_dots() -> None:
-    seen = set(dots("H猫"))
-    lines = ["".join("#" if (x, y) in seen else "." for x in range(11)) for y in range(8)]
-    assert lines == [
-        "#...#.#####",
-        "#...#.#...#",
-        "#...#.#...#",
-        "#####.#...#",
-        "#...#.#...#",
-        "#...#.#...#",
-        "#...#.#####",
-        "...........",
-    ]
-    shapes = {letter: frozenset(dots(letter)) for letter in map(chr, range(32, 127))}
-    assert len(set(shapes.values())) == 95 and not shapes[" "]
+def test_letters_without_a_font_are_refused(tmp_path: Path) -> None:
+    picture = HeatDrawing("\U0001343f", [[1.0]], ["a"], ["b"])  # an Egyptian sign
+    with refuses(InputError, "\U0001343f", "Noto Sans CJK SC", "fonts-noto-cjk", ".svg"):
+        picture.save(tmp_path / "picture.png")
+    assert "\U0001343f" in picture.save(tmp_path / "picture.svg").read_text("utf-8")
+    assert [file.name for file in tmp_path.iterdir()] == ["picture.svg"]
+
+
+def test_a_title_is_no_formula() -> None:
+    words = ElementTree.fromstring(HeatDrawing("a $x_1$ <b>", [[1.0]], ["$"], ["_"]).svg())
+    assert "a $x_1$ <b>" in "".join(words.itertext())
+
+
+def test_without_matplotlib_nothing_is_computed(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = run("attention", "--model", "no-such-model", "--out", str(tmp_path / "picture.png"))
+    assert isinstance(result.exception, InputError) and "regard[plot]" in str(result.exception)
+    shown = run("masks", "causal")  # a terminal needs none
+    assert shown.exit_code == 0 and "█" in shown.output
 
 
 def test_positions_are_the_sinusoids() -> None:
     picture = pictures.positions(length=5, width=6, layout="halves")
     assert picture.values == sinusoids(torch.arange(5), 6, "halves").tolist()
-    root = ElementTree.fromstring(picture.svg())
-    cells = [rect for rect in root.iter() if rect.get("class") == "cell"]
-    tips = [str(next(iter(cell)).text) for cell in cells]
-    table = [(i, j, value) for i, row in enumerate(picture.values) for j, value in enumerate(row)]
-    assert tips == [f"{i} → {j}: {value:.4f}" for i, j, value in table]
-    assert cells[0].get("fill-opacity") == "0.500"  # the sine of 0 lies in the middle
+    assert (picture.low, picture.high) == (-1.0, 1.0)  # nothing lies in the middle
 
 
 def test_a_learned_table_is_that_of_the_model(tmp_path: Path) -> None:
@@ -275,9 +263,13 @@ def test_counts_are_those_of_the_model(name: str) -> None:
 def test_a_decoder_has_layers_of_its_own() -> None:
     """Both counts call them alike."""
     counts = pictures.parameters("t5-small").counts
-    layers = [name for name in counts if name not in ("embeddings", "heads and the rest")]
+    layers = [name for name in english(counts) if name not in ("embeddings", "heads and the rest")]
     assert layers == [*(f"layer {i}" for i in range(1, 7)), *(f"decoder {i}" for i in range(1, 7))]
-    assert [*layers, "output"] == list(pictures.operations("t5-small").counts)
+    assert [*layers, "output"] == english(pictures.operations("t5-small").counts)
+
+
+def english(counts: Any) -> list[str]:
+    return [spoken(name, "en") for name in counts]
 
 
 @pytest.mark.parametrize("output", ["int8", "float"])
@@ -317,10 +309,12 @@ def test_the_command(run: Any, words: list[str], tmp_path: Path) -> None:
     assert shown.exit_code == 0 and len(shown.output.splitlines()) > 2
     facts = json.loads(run(*words, "--json").output)
     assert facts["title"] == shown.output.splitlines()[0]
-    for ending in ("svg", "png"):
+    for ending in KINDS:
         file = tmp_path / f"picture.{ending}"
         assert str(file) in run(*words, "--out", str(file)).output.replace("\n", "")
         assert file.stat().st_size > 100
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 3
     refused = run(*words, "--out", str(tmp_path / "picture.gif"))
-    assert isinstance(refused.exception, InputError) and ".svg or .png" in str(refused.exception)
+    assert isinstance(refused.exception, InputError) and ".png, .pdf or .svg" in str(
+        refused.exception
+    )
