@@ -45,6 +45,21 @@ class LoadedModel(Checkpoint):
 
     _asked: tuple[Any, ...] = ()  # the last tasks and options, and their predictor
 
+    def _repr_html_(self) -> str:
+        """In a notebook: what the model is, and where it is a run's, how it was trained."""
+        from regard.report import notebook
+        from regard.training.result import RunResult
+
+        config, words = self.config, self.tokenizer
+        shown = {name: getattr(config, name) for name in ("layers", "width", "heads", "context")
+                 if hasattr(config, name)}  # fmt: skip
+        facts = {"parameters": self.model.parameter_count(), **shown,
+                 "vocab_size": len(words) if words is not None else None}  # fmt: skip
+        parts: list[notebook.Part] = [notebook.facts_of(facts)]
+        if self.path is not None and (self.path / "run.json").is_file():
+            parts += RunResult.open(self.path).parts()
+        return notebook.rendered(f"{self.model.family.name} · {self.path or ''}", *parts)
+
     def logits(self, *inputs: Tensor, head: str | None = None, **named: Any) -> Tensor:
         """Returns the logits of the output that the directory was saved for: of the vocabulary [B,
         T, vocab_size], or of the head of a task, such as [B, classes]; `head` names one of several
@@ -130,13 +145,15 @@ class LoadedModel(Checkpoint):
         """Returns the words of a passage that answer a question, or "" if there is no answer.
         Several questions may share one passage."""
         from regard.data.examples import Question
+        from regard.tasks.answer import MarkedAnswer
 
         first, one = as_list(question)
         second = second_texts(passage, len(first), "questions", "passages", spread=True)
         check_texts(first, "question")
         check_texts(second, "passage")
         examples = [Question(q, p) for q, p in zip(first, second, strict=True)]
-        return one_or_list(ask(self, ("answer",), examples, {}), one)
+        answers = ask(self, ("answer",), examples, {})
+        return one_or_list([*map(MarkedAnswer.of, answers, examples)], one)
 
     def choose(
         self,

@@ -8,18 +8,26 @@ weights are those before dropout.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from regard.attention.attention import Attention, Kernel, unseen
 from regard.attention.kernels import AttentionArgs
 from regard.attention.pattern import Pattern
+from regard.core.bilingual import Bilingual
 from regard.core.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.report import notebook
+    from regard.report.drawings import HeatDrawing
+
+MOST_LAYERS, MOST_HEADS, SMALL = 24, 16, 32  # of what a notebook shows
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ class Recording:
     """All recorded calls, in the order in which they were made."""
 
     layers: list[AttentionCall] = field(default_factory=list)
+    tokens: Sequence[str] = ()  # what the rows are called in pictures; numbers unless given
 
     def __iter__(self) -> Iterator[AttentionCall]:
         return iter(self.layers)
@@ -62,6 +71,58 @@ class Recording:
     def named(self, part: str) -> list[AttentionCall]:
         """Returns the calls whose module name contains `part`: "cross", "encoder", "wide", …"""
         return [seen for seen in self.layers if part in seen.name]
+
+    def picture(self, layer: int = 0, head: int | None = None) -> HeatDrawing:
+        """The weights of one call (counted from 0) and head, or the mean of all heads, for the
+        first text of the batch. `.plot()` and `.save("weights.png")` are methods of the picture.
+        """
+        from regard.report.drawings import HeatDrawing
+        from regard.report.heatmap import largest
+
+        call = self.layers[layer]
+        heads = call.weights[0].float()
+        weights = (heads.mean(0) if head is None else heads[head]).tolist()
+        title = f"{call.name} · {'mean of heads' if head is None else f'head {head}'}"
+        rows, columns = self.names(*heads.shape[1:])
+        return HeatDrawing(title, weights, rows, columns, high=largest(weights))
+
+    def names(self, rows: int, columns: int) -> tuple[list[str], list[str]]:
+        """The names of queries and keys; keys before the first query are remembered ones."""
+        tokens, past = list(self.tokens), columns - rows
+        if len(tokens) != rows or past < 0:
+            return [str(i + 1) for i in range(rows)], [str(j + 1) for j in range(columns)]
+        return tokens, [*(f"m{i + 1}" for i in range(past)), *tokens]
+
+    def _repr_html_(self) -> str:
+        """Every head of every call as a small heat map."""
+        from regard.report import notebook
+
+        parts: list[notebook.Part] = []
+        if self.tokens:
+            parts.append(notebook.Facts([(Bilingual("tokens", "词元"), " ".join(self.tokens))]))
+        for call in self.layers[:MOST_LAYERS]:
+            weights = call.weights[0].float()
+            heads = [self.thumbnail(i, head) for i, head in enumerate(weights[:MOST_HEADS])]
+            parts.append(notebook.Matrices(heads, call.name))
+        hidden = len(self.layers) - MOST_LAYERS
+        if hidden > 0:
+            more = Bilingual(f"and {hidden:,} more calls", f"还有 {hidden:,} 次调用")
+            parts.append(notebook.Paragraph(more))
+        title = Bilingual(f"{len(self):,} recorded attentions", f"记录了 {len(self):,} 次注意力")
+        return notebook.rendered(title, *parts)
+
+    def thumbnail(self, number: int, weights: Tensor) -> notebook.Matrix:
+        """A head in at most SMALL × SMALL squares, each as strong as the strongest inside."""
+        from regard.report import notebook
+
+        rows, columns = self.names(*weights.shape)
+        row, column = divmod(int(weights.argmax()), weights.size(1))
+        size = min(SMALL, weights.size(0)), min(SMALL, weights.size(1))
+        small = nn.functional.adaptive_max_pool2d(weights[None], size)[0].tolist()
+        strongest = f"{rows[row]} → {columns[column]}: {float(weights.max()):.4f}"
+        name = Bilingual(f"head {number}", f"头 {number}")
+        return notebook.Matrix(name, small, [""] * size[0], [""] * size[1], small=True,
+                               tip=strongest)  # fmt: skip
 
 
 class Watched:
@@ -96,8 +157,10 @@ def is_unseen(part: Attention) -> bool:
 
 
 @contextmanager
-def record(model: nn.Module) -> Iterator[Recording]:
+def record(model: nn.Module, tokens: Sequence[str] = ()) -> Iterator[Recording]:
     """Records every attention of the model inside the `with` block, without changing any output.
+
+    `tokens` are the names of the rows in pictures. In a notebook the recording shows every head.
 
     A recording belongs to its thread: what other threads ask the model meanwhile is not in it.
     """
@@ -112,7 +175,7 @@ def record(model: nn.Module) -> Iterator[Recording]:
             kernel = part.kernel if isinstance(part.kernel, Watched) else Watched(part.kernel)
             kernel.watchers += 1
             part.kernel, names[kernel] = kernel, name
-    mine = Recording(), names
+    mine = Recording(tokens=tokens), names
     WATCHING.set((*WATCHING.get(), mine))
     try:
         yield mine[0]

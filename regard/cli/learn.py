@@ -403,7 +403,13 @@ def code(result: dict[str, Any]) -> int:
     return 130 if result.get("outcome") == "interrupted" else 0
 
 
+def run_result(result: dict[str, Any]) -> Any:
+    from regard.training.result import RunResult
+
+    return RunResult(result)
+
+
 COMMANDS = {
-    function.__name__: Command(function, in_lines, code)
+    function.__name__: Command(function, in_lines, code, result=run_result)
     for function in (train, finetune, distill, align)
 }

@@ -466,10 +466,23 @@ def evaluated_lines(result: Table) -> Iterator[str]:
     return in_lines(result)
 
 
+def evaluation_result(result: Table) -> Any:
+    from regard.evaluation.result import EvaluationResult
+
+    return EvaluationResult(result)
+
+
+def comparison_result(result: Table) -> Any:
+    from regard.lab.compare.result import ComparisonResult
+
+    return ComparisonResult(result)
+
+
 COMMANDS: dict[str, Any] = {
-    "evaluate": Command(evaluate, evaluated_lines, after=where_evaluated),
+    "evaluate": Command(evaluate, evaluated_lines, after=where_evaluated, result=evaluation_result),
     "probe": Command(probe, probed_lines, code, where_probed),
-    "compare": Command(compare, lambda report: iter([report["summary"]]), code),
+    "compare": Command(compare, lambda report: iter([report["summary"]]), code,
+                       result=comparison_result),
     "claims": ("claims", "Try what papers say: experiments with rules that were fixed before they "
                "run.", claims.COMMANDS),
 }  # fmt: skip

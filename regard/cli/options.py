@@ -301,6 +301,13 @@ def built(kind: Any, table: dict[str, Any]) -> Any:
 Lines = Callable[[dict[str, Any]], Iterator[str]]
 
 
+def shown_result(result: dict[str, Any]) -> Any:
+    """A table that shows itself in a notebook."""
+    from regard.report.notebook import ShownTable
+
+    return ShownTable(result)
+
+
 @dataclass(frozen=True)
 class Command:
     """A function that does the work, and how its result is shown."""
@@ -310,6 +317,7 @@ class Command:
     code: Callable[[dict[str, Any]], int] = field(default=lambda result: 0)
     after: Callable[[dict[str, Any]], str] = field(default=lambda result: "")  # the last line
     json: bool = True  # does it have the option --json?
+    result: Callable[[dict[str, Any]], Any] = field(default=shown_result)  # what Python gets
 
     @property
     def name(self) -> str:
@@ -357,7 +365,8 @@ class Command:
         if missing:
             raise InputError(f"{self.name} needs {missing[0]}; give {missing[0]}=…")
         values = {name: value for name, value in values.items() if value is not None}
-        return self.run(values, "--json")
+        result = self.run(values, "--json")
+        return self.result(result) if type(result) is dict else result
 
     def run(self, values: dict[str, Any], *more: str) -> Any:
         """Calls the function with the values; `more` are options that all commands have."""

@@ -46,6 +46,16 @@ class FilledText:
     text: str
     blanks: list[list[FillCandidate]]
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the text, and the candidates of each blank with their probabilities."""
+        from regard.report import notebook
+
+        bars = [
+            notebook.Bars([(each.text, each.probability) for each in blank], [blank[0].text])
+            for blank in self.blanks
+        ]
+        return notebook.rendered("", notebook.Marked([(self.text, "")]), *bars)
+
 
 def fill(
     loaded: Checkpoint,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from regard.core.bilingual import Bilingual
 from regard.core.errors import ConfigError
+from regard.data.tokenizer import Tokenizer
 from regard.decoding.beam import Beams, Hypothesis, Rules
 from regard.decoding.decode_state import DecodeState, at_rest, reader_for
 from regard.decoding.generation_config import options_for
 from regard.decoding.options import DecodingOptions
-from regard.decoding.pieces import TextStreamer
+from regard.decoding.pieces import TextStreamer, TokenStream
 from regard.decoding.processors import Processor
 from regard.decoding.prompts import Prompt, Prompts
 from regard.decoding.sampling import DecodingLoop, Pick, Sampler, greedy
@@ -30,10 +33,33 @@ class Generation:
     logprobs: list[float]  # of each token under the model itself, before any processor
     score: float  # the sum of the logprobs; for beams divided by the length penalty
     reason: str  # why it ended: "end", "stop" (a stop word) or "length"
+    prompt: list[int] = field(default_factory=list, repr=False, compare=False)
+    tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
 
     @property
     def logprob(self) -> float:
         return sum(self.logprobs)
+
+    def pieces(self) -> list[str]:
+        """The text of each token; a character of several tokens stands at the last of them."""
+        if self.tokenizer is None:
+            return [f" {token}" for token in self.ids]
+        stream = TokenStream(self.tokenizer, self.prompt)
+        return [stream.add(token) for token in self.ids]
+
+    def _repr_html_(self) -> str:
+        """In a notebook: each token as strong as it is probable."""
+        from regard.report import notebook
+
+        chances = [min(1.0, math.exp(logprob)) for logprob in self.logprobs]
+        tokens = [notebook.Token(*pair) for pair in zip(self.pieces(), chances, strict=True)]
+        before = self.tokenizer.decode(self.prompt) if self.tokenizer is not None else ""
+        rows = [
+            (Bilingual("tokens", "词元"), len(self.ids)),
+            (Bilingual("log-probability", "对数概率"), self.logprob),
+            (Bilingual("ended by", "结束原因"), self.reason),
+        ]
+        return notebook.rendered("", notebook.Tokens(tokens, before), notebook.Facts(rows))
 
 
 def generate(
@@ -214,7 +240,7 @@ class Decoder:
 
     def hypothesis(self, prompt: list[int], hypothesis: Hypothesis) -> Generation:
         text = self.generation(prompt, hypothesis.tokens, hypothesis.logprobs)
-        return Generation(text.text, text.ids, text.logprobs, hypothesis.score, text.reason)
+        return replace(text, score=hypothesis.score)
 
     def streamer(self, prompt: list[int]) -> TextStreamer:
         before = [] if self.prompts.pair else prompt
@@ -242,7 +268,9 @@ class Decoder:
             streamer.finish()
             text = streamer.text
         reason = "end" if ended else "stop" if streamer is not None and streamer.over else "length"
-        return Generation(text, ids, logprobs, sum(logprobs), reason)
+        before = [] if self.prompts.pair else prompt
+        words = None if self.prompts.special is None else self.prompts.words()
+        return Generation(text, ids, logprobs, sum(logprobs), reason, before, words)
 
     def stream(self, prompt: list[int], number: int) -> Generator[str, None, Generation]:
         with self.ready():

@@ -139,7 +139,7 @@ def fonts(letters: frozenset[str]) -> tuple[list[str], list[str]]:
     for name in ["DejaVu Sans", *names, *installed]:
         if not open_letters:
             break
-        font = manager.get_font(manager.findfont(name))
+        font = manager.get_font(manager.findfont(manager.FontProperties(family=[name])))
         drawn = {x for x in open_letters if font.scalable and font.get_char_index(ord(x))}
         if drawn and name not in families:
             families.append(name)

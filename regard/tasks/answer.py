@@ -9,15 +9,48 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from regard.core.bilingual import Bilingual
 from regard.data.examples import Example, Question
 from regard.data.read_answers import placed, read_answers
 from regard.data.read_fields import ID, BadRecord, FieldRecord
 from regard.metrics.answers import Answers
 from regard.tasks.answer_objective import AnswerObjective as AnswerObjective
-from regard.tasks.base import Prediction, Task
+from regard.tasks.base import ANSWER, Prediction, Task
 
 NO_ANSWER = "no answer"  # the text that a model writes for an unanswerable question
 UNANSWERABLE = "unanswerable"  # the same in a prompt
+
+
+class MarkedAnswer(Prediction):
+    """An answer with its question and passage: a notebook marks it where it stands."""
+
+    example: Question
+
+    @classmethod
+    def of(cls, prediction: Prediction, example: Question) -> MarkedAnswer:
+        answer = cls(*prediction)
+        answer.example = example
+        return answer
+
+    def candidates(self) -> list[tuple[str, int, int, float]]:
+        return self.scores["candidates"] if isinstance(self.scores, dict) else []
+
+    def _repr_html_(self) -> str:
+        from regard.report import notebook
+
+        passage, candidates = self.example.passage, self.candidates()
+        begin = next((c[1] for c in candidates if c[0] == self.value), passage.find(self.value))
+        end = begin + len(self.value)
+        pieces = [(passage, "")]
+        if self.value and passage[begin:end] == self.value:
+            share = "" if self.score is None else f"{self.score:.4f}"
+            marked = (self.value, share or ANSWER.en)
+            pieces = [(passage[:begin], ""), marked, (passage[end:], "")]
+        facts = notebook.Facts([(ANSWER, self.value or Bilingual("no answer", "没有答案"))])
+        bars = notebook.Bars([(c[0], c[3]) for c in candidates], [self.value])
+        return notebook.rendered(
+            self.example.question, notebook.Marked(pieces), facts, *([bars] if candidates else [])
+        )
 
 
 class AnswerTask(Task):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from regard.core.bilingual import Bilingual
 from regard.core.errors import InputError
 from regard.data.examples import Example
 from regard.data.problems import FileLine
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from regard.tasks.labeled import LabeledObjective
 
 NAMED = 10  # the number of labels that a note lists
+SHOWN = 20  # labels whose probabilities a notebook shows
+ANSWER, PROBABILITY = Bilingual("answer", "回答"), Bilingual("probability", "概率")
 
 
 class Prediction(NamedTuple):
@@ -33,6 +36,22 @@ class Prediction(NamedTuple):
     value: Any
     score: float | None = None
     scores: Any = None
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the answer, and the probabilities of all labels or choices as bars."""
+        from regard.report import notebook
+
+        facts = [(ANSWER, self.value if isinstance(self.value, str | float) else str(self.value))]
+        if self.score is not None:
+            facts.append((PROBABILITY, self.score))
+        scores = self.scores
+        if isinstance(scores, list | tuple):
+            scores = {str(number): score for number, score in enumerate(scores)}
+        chances = scores if isinstance(scores, dict) else {}
+        rows = [(str(name), x) for name, x in chances.items() if isinstance(x, float)]
+        best = self.value if isinstance(self.value, list) else [self.value]
+        bars = notebook.Bars(sorted(rows, key=lambda row: -row[1])[:SHOWN], [*map(str, best)])
+        return notebook.rendered("", notebook.Facts(facts), *([bars] if rows else []))
 
 
 class Task(Schema):

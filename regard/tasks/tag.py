@@ -29,7 +29,7 @@ from regard.data.tags import (
 from regard.data.tags import labels as labels_of
 from regard.metrics import labels as labels_metrics
 from regard.metrics.base import TaskMetric
-from regard.tasks.base import Prediction, Task, counted_unseen
+from regard.tasks.base import PROBABILITY, Prediction, Task, counted_unseen
 from regard.tasks.tag_objective import Tag
 
 if TYPE_CHECKING:
@@ -62,6 +62,22 @@ class TaggedSentence(NamedTuple):
     tags: list[str]
     entities: list[Entity]
     score: float | None
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the sentence with its entities marked, or else the tag of each word."""
+        from regard.report import notebook
+
+        spans = [(e.start, e.end, e.kind) for e in self.entities]
+        if not spans and not of_entities(self.tags):
+            spans = [(i, i, tag) for i, tag in enumerate(self.tags)]
+        pieces, last = [], 0
+        for start, end, kind in spans:
+            pieces += [(" ".join(["", *self.words[last:start], ""]), "")]
+            pieces += [(" ".join(self.words[start : end + 1]), kind)]
+            last = end + 1
+        pieces += [(" ".join(["", *self.words[last:]]), "")]
+        facts = [] if self.score is None else [notebook.Facts([(PROBABILITY, self.score)])]
+        return notebook.rendered("", notebook.Marked(pieces), *facts)
 
 
 class TagTask(Task):

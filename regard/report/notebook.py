@@ -1,0 +1,264 @@
+"""How objects show themselves in a notebook: plain data in, one piece of HTML out.
+
+The HTML runs no script and asks for nothing. It follows the notebook's light or dark theme and the
+language of its document. Whatever others wrote only ever becomes text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from regard.core.bilingual import Bilingual, spoken
+from regard.report import clean
+from regard.report.heatmap import Weights, label, largest, width
+from regard.report.pages import words
+
+if TYPE_CHECKING:
+    from regard.report.drawings import Curves
+
+HERE = Path(__file__).parent
+LEVELS = 20  # of a heat map's shades
+CELL, LETTER = 18, 7.2  # pixels of a square, and of a letter beside it
+TIPS = 1600  # squares that say their number
+INKS = 6  # colors of labels
+
+Text = Bilingual | str
+
+
+@dataclass(frozen=True)
+class Facts:
+    kind: ClassVar[str] = "facts"
+    rows: Sequence[tuple[Text, Any]]
+
+
+@dataclass(frozen=True)
+class Table:
+    kind: ClassVar[str] = "table"
+    head: Sequence[Text]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Shares of 1 with their names; `best` names those that are the answer."""
+
+    kind: ClassVar[str] = "bars"
+    rows: Sequence[tuple[Text, float]]
+    best: Sequence[Text] = ()
+    high: float = 1.0
+    form: str = "{:.4f}"
+
+
+@dataclass(frozen=True)
+class Token:
+    text: str
+    probability: float
+    alternatives: Sequence[tuple[str, float]] = ()
+
+    @property
+    def tip(self) -> str:
+        others = [f"{label(text)} {chance:.4f}" for text, chance in self.alternatives]
+        return "\n".join([f"{label(self.text)} {self.probability:.4f}", *others])
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens, each as strong as it is probable."""
+
+    kind: ClassVar[str] = "tokens"
+    tokens: Sequence[Token]
+    before: str = ""
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A text in pieces; those with a label are marked."""
+
+    kind: ClassVar[str] = "marked"
+    pieces: Sequence[tuple[str, str]]
+
+    @property
+    def inks(self) -> dict[str, int]:
+        labels = sorted({name for _, name in self.pieces if name})
+        return {name: i % INKS + 1 for i, name in enumerate(labels)}
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    kind: ClassVar[str] = "paragraph"
+    text: Text
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves, as our own SVG, which is escaped where it is made."""
+
+    kind: ClassVar[str] = "chart"
+    curves: Sequence[Curves]
+
+    @property
+    def svg(self) -> Any:
+        from markupsafe import Markup
+
+        from regard.report.curves import CurveLine, Panel, svg
+
+        panels = []
+        for chart in self.curves:
+            lines = [
+                CurveLine(spoken(name, "en"), points, 1 + i % 8, dots=len(points) <= 24)
+                for i, (name, points) in enumerate(chart.lines.items())
+            ]
+            title, across = spoken(chart.title, "en"), spoken(chart.across, "en")
+            panels.append(Panel(title, lines, zero=chart.zero, across=across))
+        return Markup(svg(panels)) if any(panel.known for panel in panels) else ""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A heat map; a `small` one has no names. Below 0 its color is another one."""
+
+    title: Text
+    values: Weights
+    rows: Sequence[str]
+    columns: Sequence[str]
+    axes: tuple[Text, Text] = ("", "")
+    span: tuple[float, float] | None = None  # from 0 to the largest unless given
+    small: bool = False
+    tip: str = ""
+
+    @property
+    def down(self) -> list[str]:
+        return [label(name) for name in self.rows]
+
+    @property
+    def across(self) -> list[str]:
+        return [label(name) for name in self.columns]
+
+    @property
+    def left(self) -> int:
+        return 8 + round(LETTER * max(map(width, self.down), default=0))
+
+    @property
+    def top(self) -> int:
+        return 8 + round(LETTER * max(map(width, self.across), default=0))
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        return self.span or (0.0, largest(self.values))
+
+    def level(self, value: float) -> int:
+        """From -LEVELS to LEVELS: how strong a square is."""
+        low, high = self.scale
+        low = min(low, 0.0) if low < 0 else low
+        share = value / (high or 1.0) if low < 0 else (value - low) / ((high - low) or 1.0)
+        return round(min(max(share, -1.0), 1.0) * LEVELS) if math.isfinite(share) else 0
+
+    @property
+    def paths(self) -> Iterator[tuple[int, str]]:
+        """The squares of each level as one path, in units of a square."""
+        drawn: dict[int, list[str]] = {}
+        for i, row in enumerate(self.values):
+            for level, run in groupby(enumerate(row), lambda cell: self.level(cell[1])):
+                cells = list(run)
+                way = f"M{cells[0][0]} {i}h{len(cells)}v1h-{len(cells)}z"
+                drawn.setdefault(level, []).append(way)
+        yield from ((level, "".join(ways)) for level, ways in sorted(drawn.items()) if level)
+
+    @property
+    def tips(self) -> Iterator[tuple[int, int, str]]:
+        if len(self.rows) * len(self.columns) <= TIPS:
+            for i, row in enumerate(self.values):
+                for j, value in enumerate(row):
+                    yield i, j, f"{self.rows[i]} → {self.columns[j]}: {value:.4f}"
+
+
+@dataclass(frozen=True)
+class Matrices:
+    kind: ClassVar[str] = "matrices"
+    matrices: Sequence[Matrix]
+    title: Text = ""
+
+
+Part = Facts | Table | Bars | Tokens | Marked | Paragraph | Chart | Matrices
+
+
+def rendered(title: Text, *parts: Part) -> str:
+    """One piece of HTML, with its style."""
+    return str(
+        environment()
+        .get_template("notebook.html")
+        .render(title=title, parts=parts, words=words("notebook"), levels=LEVELS, cell=CELL)
+    )
+
+
+@cache
+def environment() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(HERE / "templates"), undefined=StrictUndefined,
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=shown,
+    )  # fmt: skip
+
+
+def shown(value: Any) -> Any:
+    """How a template writes a value: numbers in short, both languages of which one is seen."""
+    from markupsafe import Markup, escape
+
+    if isinstance(value, Bilingual):
+        spans = '<span class="en" lang="en">{}</span><span class="zh" lang="zh-Hans">{}</span>'
+        return Markup(spans).format(*(escape(clean(text)) for text in value))
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return clean(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+class ShownTable(dict[str, Any]):
+    """What a command gives: a table of names and values."""
+
+    def parts(self) -> list[Part]:
+        """What stands under the title."""
+        return [facts_of(self)]
+
+    def heading(self) -> Text:
+        return str(self.get("title", ""))
+
+    def _repr_html_(self) -> str:
+        return rendered(self.heading(), *self.parts())
+
+
+def facts_of(table: Mapping[str, Any], names: Sequence[str] = ()) -> Facts:
+    """The numbers and texts of a table; what is inside of other tables is left out."""
+    chosen = {name: table[name] for name in names if name in table} if names else table
+    rows = [(name.replace("_", " "), value) for name, value in chosen.items()
+            if isinstance(value, str | int | float | Bilingual)]  # fmt: skip
+    return Facts(rows)
+
+
+# -- pictures
+
+
+def matrices(shown_matrices: Sequence[Matrix]) -> str:
+    """Large ones, each under its own title."""
+    return "".join(rendered(matrix.title, Matrices([matrix])) for matrix in shown_matrices)
+
+
+def curves(charts: Sequence[Curves]) -> str:
+    return rendered("", Chart(charts))
+
+
+def bars(title: Text, counts: Mapping[Text, float], unit: Text) -> str:
+    high = max(counts.values(), default=0.0) or 1.0
+    total = Bilingual(*(f"{word} {sum(counts.values()):,.0f}" for word in ("in all", "共")))
+    rows = Bars(list(counts.items()), high=high, form="{:,.0f}")
+    return rendered(title, rows, Facts([(unit, total)]))
