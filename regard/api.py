@@ -58,7 +58,8 @@ class LoadedModel(Checkpoint):
         parts: list[notebook.Part] = [notebook.facts_of(facts)]
         if self.path is not None and (self.path / "run.json").is_file():
             parts += RunResult.open(self.path).parts()
-        return notebook.rendered(f"{self.model.family.name} · {self.path or ''}", *parts)
+        title = [self.model.family.name, *([str(self.path)] if self.path else [])]
+        return notebook.rendered(" · ".join(title), *parts)
 
     def logits(self, *inputs: Tensor, head: str | None = None, **named: Any) -> Tensor:
         """Returns the logits of the output that the directory was saved for: of the vocabulary [B,

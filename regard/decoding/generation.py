@@ -45,7 +45,8 @@ class Generation:
         if self.tokenizer is None:
             return [f" {token}" for token in self.ids]
         stream = TokenStream(self.tokenizer, self.prompt)
-        return [stream.add(token) for token in self.ids]
+        pieces = [stream.add(token) for token in self.ids]
+        return [*pieces[:-1], pieces[-1] + stream.finish()] if pieces else []
 
     def _repr_html_(self) -> str:
         """In a notebook: each token as strong as it is probable."""

@@ -64,7 +64,7 @@ class Token:
     @property
     def tip(self) -> str:
         others = [f"{label(text)} {chance:.4f}" for text, chance in self.alternatives]
-        return "\n".join([f"{label(self.text)} {self.probability:.4f}", *others])
+        return " · ".join([f"{label(self.text)} {self.probability:.4f}", *others])
 
 
 @dataclass(frozen=True)

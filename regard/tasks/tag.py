@@ -67,15 +67,15 @@ class TaggedSentence(NamedTuple):
         """In a notebook: the sentence with its entities marked, or else the tag of each word."""
         from regard.report import notebook
 
-        spans = [(e.start, e.end, e.kind) for e in self.entities]
+        spans = [(e.first, e.last, e.kind) for e in self.entities]
         if not spans and not of_entities(self.tags):
             spans = [(i, i, tag) for i, tag in enumerate(self.tags)]
-        pieces, last = [], 0
-        for start, end, kind in spans:
-            pieces += [(" ".join(["", *self.words[last:start], ""]), "")]
-            pieces += [(" ".join(self.words[start : end + 1]), kind)]
-            last = end + 1
-        pieces += [(" ".join(["", *self.words[last:]]), "")]
+        pieces, at = [], 0
+        for first, last, kind in spans:
+            pieces += [(f"{word} ", "") for word in self.words[at:first]]
+            pieces += [(" ".join(self.words[first : last + 1]), kind), (" ", "")]
+            at = last + 1
+        pieces += [(f"{word} ", "") for word in self.words[at:]]
         facts = [] if self.score is None else [notebook.Facts([(PROBABILITY, self.score)])]
         return notebook.rendered("", notebook.Marked(pieces), *facts)
 
