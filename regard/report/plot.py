@@ -86,8 +86,11 @@ def library() -> Any:
 
 def saved(figure: Figure, kind: str) -> bytes:
     """The bytes of a file of this kind."""
-    texts = {letter for text in figure.findobj(text_kind()) for letter in text.get_text()}
-    _, missing = fonts(frozenset(texts))
+    from matplotlib.text import Text
+
+    texts = [str(part.get_text()) for part in figure.findobj(Text) if isinstance(part, Text)]
+    letters = frozenset("".join(texts))
+    _, missing = fonts(letters)
     if missing and kind != "svg":
         raise InputError(
             f"no font of this machine has the letters {' '.join(missing[:8])} (tried "
@@ -95,7 +98,7 @@ def saved(figure: Figure, kind: str) -> bytes:
             "(on Debian: apt-get install fonts-noto-cjk), or write an .svg file"
         )
     buffer = io.BytesIO()
-    with look(frozenset(texts)):
+    with look(letters):
         figure.savefig(buffer, format=kind, dpi=DPI, metadata=METADATA[kind])
     return shortened(buffer.getvalue()) if kind == "svg" else buffer.getvalue()
 
@@ -109,12 +112,6 @@ def shortened(svg: bytes) -> bytes:
 
     text = re.sub(r'( (?:d|x|y|transform)=")([^"]*)', rounded, svg.decode("utf-8"))
     return text.encode("utf-8")
-
-
-def text_kind() -> type:
-    from matplotlib.text import Text
-
-    return Text
 
 
 @contextmanager
@@ -180,7 +177,7 @@ def heat(
             values, cmap=colors, vmin=span[0], vmax=span[1], clip_on=False,
             rasterized=len(rows) * len(columns) > SQUARES, snap=True,
         )  # fmt: skip
-        thin = {"color": RULE, "linewidth": 0.7 if cell == CELL else 0.3}
+        thin: dict[str, Any] = {"color": RULE, "linewidth": 0.7 if cell == CELL else 0.3}
         ax.hlines(range(1, len(rows)), 0, len(columns), **thin)
         ax.vlines(range(1, len(columns)), 0, len(rows), **thin)
         ax.set(aspect="equal", xlim=(0, len(columns)), ylim=(len(rows), 0))
@@ -197,7 +194,8 @@ def heat(
         if scale:
             bar = ax.figure.colorbar(squares, ax=ax, fraction=0.05, pad=0.03, aspect=18)
             bar.outline.set_edgecolor(RULE)
-            bar.solids.set_rasterized(False)
+            if bar.solids is not None:
+                bar.solids.set_rasterized(False)
             bar.ax.tick_params(length=0)
         return ax.figure  # type: ignore[return-value]
 
@@ -257,9 +255,10 @@ def bars(title: str, counts: Mapping[str, float], total: str) -> Figure:
 def sheet(title: str, wide: float, high: float) -> Axes:
     """An empty picture with its title, which is broken where it would be wider."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(wide, high), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)  # type: ignore[union-attr]
+    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
+    figure = Figure(figsize=(wide, high), layout=layout)
     text = clean(title)
     letters = max(8, int(wide / TITLE * len(text) / max(1, width(text))))
     lines = textwrap.wrap(text, letters) or [""]

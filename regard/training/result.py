@@ -25,7 +25,7 @@ class RunResult(notebook.ShownTable):
     @classmethod
     def open(cls, directory: Path | str) -> RunResult:
         """That of a directory, which may have moved since the run."""
-        return cls(read_json(Path(directory, "run.json")) | {"out": str(directory)})
+        return cls((read_json(Path(directory, "run.json")) or {}) | {"out": str(directory)})
 
     def plot(self, lang: str = "en") -> Figure:
         return self.curves()[0].plot(lang)
