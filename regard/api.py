@@ -46,20 +46,9 @@ class LoadedModel(Checkpoint):
     _asked: tuple[Any, ...] = ()  # the last tasks and options, and their predictor
 
     def _repr_html_(self) -> str:
-        """In a notebook: what the model is, and where it is a run's, how it was trained."""
-        from regard.report import notebook
-        from regard.training.result import RunResult
+        from regard.training.result import model_html
 
-        config, words = self.config, self.tokenizer
-        shown = {name: getattr(config, name) for name in ("layers", "width", "heads", "context")
-                 if hasattr(config, name)}  # fmt: skip
-        facts = {"parameters": self.model.parameter_count(), **shown,
-                 "vocab_size": len(words) if words is not None else None}  # fmt: skip
-        parts: list[notebook.Part] = [notebook.facts_of(facts)]
-        if self.path is not None and (self.path / "run.json").is_file():
-            parts += RunResult.open(self.path).parts()
-        title = [self.model.family.name, *([str(self.path)] if self.path else [])]
-        return notebook.rendered(" · ".join(title), *parts)
+        return model_html(self)
 
     def logits(self, *inputs: Tensor, head: str | None = None, **named: Any) -> Tensor:
         """Returns the logits of the output that the directory was saved for: of the vocabulary [B,

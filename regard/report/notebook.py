@@ -11,18 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.core.bilingual import Bilingual, spoken
-from regard.report import clean
+from regard.report import pages
 from regard.report.heatmap import Weights, label, largest, width
-from regard.report.pages import words
 
 if TYPE_CHECKING:
     from regard.report.drawings import Curves
 
-HERE = Path(__file__).parent
 LEVELS = 20  # of a heat map's shades
 CELL, LETTER = 18, 7.2  # pixels of a square, and of a letter beside it
 TIPS = 1600  # squares that say their number
@@ -193,34 +190,22 @@ def rendered(title: Text, *parts: Part) -> str:
     return str(
         environment()
         .get_template("notebook.html")
-        .render(title=title, parts=parts, words=words("notebook"), levels=LEVELS, cell=CELL)
+        .render(title=title, parts=parts, words=pages.words("notebook"), levels=LEVELS, cell=CELL)
     )
 
 
 @cache
 def environment() -> Any:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    return Environment(
-        loader=FileSystemLoader(HERE / "templates"), undefined=StrictUndefined,
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=shown,
-    )  # fmt: skip
+    return pages.environment().overlay(finalize=shown)
 
 
 def shown(value: Any) -> Any:
-    """How a template writes a value: numbers in short, both languages of which one is seen."""
-    from markupsafe import Markup, escape
-
-    if isinstance(value, Bilingual):
-        spans = '<span class="en" lang="en">{}</span><span class="zh" lang="zh-Hans">{}</span>'
-        return Markup(spans).format(*(escape(clean(text)) for text in value))
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "–"}[value]
+    """Returns how a template writes a value: short numbers, and texts as on every page."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return clean(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+    return f"{value:.4g}" if isinstance(value, float) else pages.shown(value)
 
 
 class ShownTable(dict[str, Any]):

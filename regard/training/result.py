@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from regard.core.bilingual import Bilingual
 from regard.core.files import read_json
+from regard.formats import Checkpoint
 from regard.report import notebook
-from regard.report.curves import smooth
+from regard.report.charts import smooth
 from regard.report.drawings import Curves, Text
 from regard.training.report import RunRecord, plain
 
@@ -69,3 +70,18 @@ class RunResult(notebook.ShownTable):
         facts = notebook.Facts([(name, value) for name, value in rows if value is not None])
         charts = self.curves() if "outcome" in self and "out" in self else []
         return [facts, *([notebook.Chart(charts)] if charts else [])]
+
+
+def model_html(loaded: Checkpoint) -> str:
+    """Returns the display of a loaded model: its sizes, and its training if it is a run."""
+    facts = {"parameters": loaded.model.parameter_count()}
+    for name in ("layers", "width", "heads", "context", "vocab_size"):
+        if hasattr(loaded.config, name):
+            facts[name] = getattr(loaded.config, name)
+    parts: list[notebook.Part] = [notebook.facts_of(facts)]
+    title = loaded.model.family.name
+    if loaded.path is not None:
+        title += f" · {loaded.path}"
+        if (loaded.path / "run.json").is_file():
+            parts += RunResult.open(loaded.path).parts()
+    return notebook.rendered(title, *parts)
