@@ -93,7 +93,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True)
-class Chart:
+class CurveCharts:
     """Curves, as our own SVG, which is escaped where it is made."""
 
     kind: ClassVar[str] = "chart"
@@ -182,7 +182,7 @@ class Matrices:
     title: Text = ""
 
 
-Part = Facts | Table | Bars | Tokens | Marked | Paragraph | Chart | Matrices
+Part = Facts | Table | Bars | Tokens | Marked | Paragraph | CurveCharts | Matrices
 
 
 def rendered(title: Text, *parts: Part) -> str:
@@ -239,7 +239,7 @@ def matrices(shown_matrices: Sequence[Matrix]) -> str:
 
 
 def curves(charts: Sequence[Curves]) -> str:
-    return rendered("", Chart(charts))
+    return rendered("", CurveCharts(charts))
 
 
 def bars(title: Text, counts: Mapping[Text, float], unit: Text) -> str:

@@ -131,7 +131,8 @@ def fonts(letters: frozenset[str]) -> tuple[list[str], list[str]]:
     from matplotlib import font_manager as manager
 
     families, open_letters = ["DejaVu Sans"], {x for x in letters if not x.isspace()}
-    installed = sorted({font.name for font in manager.fontManager.ttflist})
+    every = {font.name for font in manager.fontManager.ttflist}
+    installed = sorted(name for name in every if "Last" not in name)  # "Last Resort": only boxes
     names = [name for name in CHINESE if name in installed]
     for name in ["DejaVu Sans", *names, *installed]:
         if not open_letters:

@@ -69,7 +69,7 @@ class RunResult(notebook.ShownTable):
         ]
         facts = notebook.Facts([(name, value) for name, value in rows if value is not None])
         charts = self.curves() if "outcome" in self and "out" in self else []
-        return [facts, *([notebook.Chart(charts)] if charts else [])]
+        return [facts, *([notebook.CurveCharts(charts)] if charts else [])]
 
 
 def model_html(loaded: Checkpoint) -> str:
