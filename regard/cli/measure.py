@@ -77,7 +77,7 @@ def evaluate(
     *,
     options: MeasuringOptions,
     test: Annotated[Table, PartialOptions(EvaluateOptions)],
-    reading: Annotated[Table, PartialOptions(Reading, "form", "fields", "header", "download")],
+    reading: Annotated[Table, PartialOptions(Reading, "-classes")],
     decoding: Annotated[Table, PartialOptions(Decoding, *WRITING, max_new_tokens=LEARNED)],
     prompts: Annotated[Table, PartialOptions(PromptOptions)],
     ngram: Annotated[Table, PartialOptions(NgramOptions)],

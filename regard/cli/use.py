@@ -330,7 +330,7 @@ def predict(
     texts: Annotated[Sequence[str], TEXTS] = (),
     *,
     options: PredictOptions,
-    reading: Annotated[Table, PartialOptions(Reading, "form", "fields")],
+    reading: Annotated[Table, PartialOptions(Reading, "form", "fields", "max_bytes")],
     decoding: Annotated[Table, PartialOptions(Decoding, *WRITING, max_new_tokens=LEARNED)],
     typed: AskedFor,
 ) -> Table | None:
@@ -395,7 +395,7 @@ def embed(
     texts: Annotated[Sequence[str], TEXTS] = (),
     *,
     file: File = None,
-    reading: Annotated[Table, PartialOptions(Reading, "form", "fields")],
+    reading: Annotated[Table, PartialOptions(Reading, "form", "fields", "max_bytes")],
     out: Annotated[
         Path | None, Option("Write a numpy array with one row per text.", metavar="FILE.npy")
     ] = None,
