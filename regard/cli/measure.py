@@ -18,6 +18,7 @@ from regard.cli.use import LEARNED, WRITING, opened
 from regard.core.errors import ConfigError, InputError, StorageError
 from regard.core.options import LR, Argument, Option, PartialOptions
 from regard.core.tables import Table
+from regard.core.terminal import visible
 from regard.data.readers import ReaderOptions as Reading
 from regard.decoding.options import DecodingOptions as Decoding
 from regard.evaluation.options import EvaluateOptions, NgramOptions, PromptOptions
@@ -239,7 +240,7 @@ def measured_ngram(paths: list[str], options: Table) -> Table:
 
 def over_the_line(text: str) -> None:
     """Prints a line of the terminal that the next one overwrites."""
-    print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+    print(f"\r\033[K{visible(text)}", end="", file=sys.stderr, flush=True)
 
 
 # -- probe

@@ -22,6 +22,7 @@ from regard.core.options import (
     PartialOptions,
 )
 from regard.core.tables import Table
+from regard.core.terminal import json_visible, shown
 from regard.data.readers import ReaderOptions as Reading
 from regard.decoding.options import DecodingOptions as Decoding
 from regard.evaluation.options import EmbedOptions
@@ -110,7 +111,7 @@ def generate(
 
     if not several and "--json" not in typed and stream is not False:
         for piece in decoder.stream(loaded, texts[0], **decoding):
-            print(piece, end="", flush=True)
+            print(shown(piece), end="", flush=True)
         print()
         return None
     generations = decoder.generate(loaded, texts, **decoding)
@@ -272,7 +273,7 @@ def talk(dialogue: Any, asks: bool) -> None:
             case "/reset":
                 dialogue.reset()
             case text if text.startswith("/"):
-                print(f"there is no command {text}; {HELP}", file=sys.stderr)
+                say(f"there is no command {text}; {HELP}")
             case text:
                 answer(dialogue, text)
 
@@ -283,9 +284,9 @@ def answer(dialogue: Any, text: str) -> None:
     pieces = dialogue.say(text)
     try:
         for piece in pieces:
-            shown = piece if begun else piece.lstrip()
-            begun = begun or bool(shown)
-            print(shown, end="", flush=True)
+            rest = piece if begun else piece.lstrip()
+            begun = begun or bool(rest)
+            print(shown(rest), end="", flush=True)
     except KeyboardInterrupt:
         pieces.close()
     print()
@@ -379,7 +380,8 @@ def predict(
         rows += [row] * as_json
         line = find(name).line(example, answer, predictor.labels)
         if not as_json:
-            print(json.dumps(row, ensure_ascii=False) if options.jsonl else line, flush=True)
+            as_line = json_visible(json.dumps(row, ensure_ascii=False))
+            print(as_line if options.jsonl else shown(line), flush=True)
     remarks += predictor.notes
     if as_json:
         return {"model": model, "task": name, "answers": rows, "notes": remarks}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from regard.core.errors import UnknownName, counted
+from regard.core.terminal import visible
 
 Record = dict[str, Any]
 BARS = "▁▂▃▄▅▆▇█"
@@ -67,7 +68,7 @@ class PlainProgress:
         self.shown = -math.inf
 
     def say(self, text: str) -> None:
-        print(text, file=self.out or sys.stderr, flush=True)
+        print(visible(text), file=self.out or sys.stderr, flush=True)
 
     def start(self, facts: Record) -> None:
         for line in summary(facts):
@@ -119,7 +120,7 @@ class LiveProgress:
         self.screen.start()
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(visible(text), markup=False, soft_wrap=True)
 
     def step(self, record: Record) -> None:
         self.average = self.smooth(float(record.get("loss", math.nan)))
