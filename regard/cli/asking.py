@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.core.errors import InputError
+from regard.core.errors import FormatError, InputError
 from regard.core.files import read_json
 from regard.data import readers
 from regard.data.examples import Example
@@ -24,7 +24,10 @@ Asked = tuple[FileLine, list[str] | dict[str, Any]]  # texts, or a record
 
 def learned(model: str) -> str:
     """Returns the task in a run's task.json, or "" if it has none. The model is not opened."""
-    facts = read_json(Path(model, "task.json")) or {}
+    from regard.tasks.task_file import TASK, TASK_KINDS
+
+    file = Path(model, TASK)
+    facts = read_json(file, error=FormatError, advice="restore it", kinds=TASK_KINDS) or {}
     return str(facts.get("task", ""))
 
 

@@ -11,7 +11,6 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from regard.core.errors import InputError, UnknownName

@@ -17,6 +17,7 @@ from regard.decoding.prompts import readable
 from regard.decoding.templates import Turn, template_of
 from regard.formats.directory import Checkpoint
 
+
 @dataclass
 class Conversation:
     """A conversation with one model."""

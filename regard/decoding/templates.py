@@ -69,7 +69,9 @@ def template_of(tokenizer: Tokenizer) -> ChatTemplate | None:
             raise FormatError(f"{OWN_FILE} is not UTF-8 text: {error}; {PLAIN}") from None
     if CONFIG not in tokenizer.files:
         return None
-    config = parse_json(tokenizer.files[CONFIG], CONFIG, error=FormatError, advice=PLAIN)
+    config = parse_json(
+        tokenizer.files[CONFIG], CONFIG, error=FormatError, advice=PLAIN, repeated=True
+    )
     template = config.get("chat_template")
     if isinstance(template, list):
         named = {
@@ -121,7 +123,12 @@ class TemplateWorker:
         whether it took too long. A process without an answer is ended."""
         assert process.stdin is not None and process.stdout is not None
         late = threading.Event()
-        timer = threading.Timer(seconds, lambda: (late.set(), process.kill()))
+
+        def end_it() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(seconds, end_it)
         timer.daemon = True
         timer.start()
         try:

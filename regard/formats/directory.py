@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
+from regard.core.files import parse_json
 from regard.data.tokenizer import Tokenizer
 from regard.formats import Checkpoint as Checkpoint
 from regard.formats.format import Format, TensorName, stacked, unstacked
@@ -317,11 +318,11 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise FormatError(
             f"{file} has {file.stat().st_size:,} bytes; a config.json has at most {CONFIG_LIMIT:,}"
         )
-    try:
-        config_json = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{file} is not valid JSON: {error}") from None
-    if not isinstance(config_json, dict) or not isinstance(config_json.get("model_type"), str):
+    advice = "download it again, or save the model again"
+    config_json = parse_json(
+        file.read_bytes(), str(file), error=FormatError, advice=advice, repeated=True
+    )
+    if not isinstance(config_json.get("model_type"), str):
         raise FormatError(f"{file} has no model_type; the field is needed to choose the model")
     return config_json
 

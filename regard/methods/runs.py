@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.core.errors import ConfigError, FormatError
+from regard.core.errors import ConfigError, FormatError, RegardError
 from regard.core.files import read_json, write_json
 from regard.core.tables import from_table
 from regard.formats.directory import configure, heads_of, read_config
@@ -155,7 +155,8 @@ def part(recipe: Recipe, out: Path, learn: Learn) -> Facts:
 
 def ended(out: Path) -> Facts | None:
     """Returns the content of run.json if the run ended by itself, else None."""
-    facts = read_json(out / FACTS) or {}
+    kinds = {"outcome": str | None, "out": str | None, "progress": dict[str, Any] | None}
+    facts = read_json(out / FACTS, kinds=kinds, nan=True) or {}
     return facts if facts.get("outcome", "interrupted") != "interrupted" else None
 
 
@@ -187,7 +188,7 @@ def read_plan(file: Path, kind: type[Any], missing: str) -> BegunRun:
     try:
         options = from_table(kind, table["options"])
         return BegunRun(options, recipes.make(table.get("recipe", {})), table)
-    except (ConfigError, TypeError, KeyError, AttributeError) as error:
+    except (RegardError, TypeError, KeyError, AttributeError, ValueError) as error:
         raise FormatError(f"{file} cannot be read: {error}") from None
 
 

@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regard.core.errors import FormatError
 from regard.data.tokenizer import Tokenizer
+from regard.decoding import template_worker
 from regard.decoding.templates import WORKER, ChatTemplate, template_of
 from tests.decoding.small import tokenizer
 from tests.refusals import refuses
@@ -121,10 +122,9 @@ def test_broken_files_are_refused(files: dict[str, bytes], named: str) -> None:
 def test_the_worker_is_one_and_is_replaced() -> None:
     template = ChatTemplate("{{ messages[0].content }}")
     with ThreadPoolExecutor(8) as pool:
-        ask: Callable[[int], str] = lambda i: template.render(
-            [{"role": "user", "content": str(i)}], {}
-        )  # noqa: E731
-        assert list(pool.map(ask, range(200))) == [str(i) for i in range(200)]
+        texts = [str(i) for i in range(200)]
+        turns = [[{"role": "user", "content": text}] for text in texts]
+        assert list(pool.map(lambda each: template.render(each, {}), turns)) == texts
     assert WORKER.process is not None
     first = WORKER.process.pid
     assert template.render(TURNS, {}) == "a" and WORKER.process.pid == first
@@ -169,8 +169,7 @@ def is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-        return file.read().rpartition(")")[2].split()[0] != "Z"
+    return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
 
 
 def test_the_worker_imports_no_library_of_ours() -> None:
@@ -178,8 +177,7 @@ def test_the_worker_imports_no_library_of_ours() -> None:
     code = (
         "import sys, json; sys.argv = ['', json.dumps(sys.path)]; import runpy, io\n"
         "sys.stdin = io.TextIOWrapper(io.BytesIO(b''))\n"
-        "from importlib.util import find_spec\n"
-        f"path = {str(os.path.abspath('regard/decoding/template_worker.py'))!r}\n"
+        f"path = {template_worker.__file__!r}\n"
         "runpy.run_path(path, run_name='__main__')\n"
         f"print([name for name in {names} if name in sys.modules])"
     )

@@ -2,7 +2,8 @@
 
 They are optional: without g++ (or with REGARD_NATIVE=0 in the environment) plain torch computes the
 same. A cached library runs in this process with all its rights, so it is loaded only if nobody else
-could have written it. They use the OpenMP library that torch has loaded, so there is only one set of threads.
+could have written it. It uses the OpenMP library that torch has loaded, so there is only one set of
+threads.
 """
 
 from __future__ import annotations
