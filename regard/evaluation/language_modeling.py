@@ -139,7 +139,7 @@ def objective_for(loaded: Checkpoint, corpus: Corpus, plan: Plan) -> Objective:
     length, samples, seed = context or LENGTH, 0, 1
     file = Path(loaded.path or "") / RECIPE
     if file.is_file():
-        recipe = recipes.make(recipes.read(file))
+        recipe = recipes.read_recipe(file)
         options = dict(recipe.objective) or {"name": card.objective}
         if "of" in options:  # a distilled model is tested by the objective inside the distillation
             options = {"name": options["of"], **options.get("options", {})}

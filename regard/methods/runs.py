@@ -107,7 +107,7 @@ def run(
 ) -> dict[str, Any]:
     """Trains by a recipe of any kind and returns the content of run.json."""
     file = Path(out) / RECIPE
-    known = recipes.make(recipes.read(file)) if resume and file.is_file() else recipe
+    known = recipes.read_recipe(file) if resume and file.is_file() else recipe
     return train(recipe, out, data=data_for(known), resume=resume, display=display)
 
 

@@ -181,9 +181,17 @@ def read(path: Path) -> Table:
 
 
 def read_resolved(path: Path) -> FrozenConfig:
-    """Reads the resolved recipe of a run."""
+    """Reads the resolved recipe of a run, in which nothing may be missing."""
+    table = read(path)
     with naming(path):
-        return from_table(FrozenConfig, read(path), what="recipe key")
+        return from_table(FrozenConfig, table, what="recipe key")
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Reads a recipe file."""
+    table = read(path)
+    with naming(path):
+        return make(table)
 
 
 def find(name: str) -> Path:

@@ -425,14 +425,15 @@ def started_again(recipe: Recipe, out: Path) -> bool:
     """Tells whether torchrun restarted the same command, which means that the run must resume."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or not (out / RECIPE).is_file():
         return False
-    before = recipes.make(recipes.read(out / RECIPE))
+    before = recipes.read_recipe(out / RECIPE)
     same = ("model", "data", "size", "seed")
     return all(getattr(before, name) == getattr(recipe, name) for name in same)
 
 
 def resumed(recipe: Recipe, out: Path) -> Recipe:
     """Returns the resolved recipe of a run; only its budget may grow."""
-    before = recipes.make(recipes.read(out / RECIPE))
+    recipes.read_resolved(out / RECIPE)  # a recipe that lost a part would go on in another way
+    before = recipes.read_recipe(out / RECIPE)
     return replaced(before, budget={"steps": recipe.budget.steps or before.budget.steps})
 
 

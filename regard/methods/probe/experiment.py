@@ -167,16 +167,16 @@ def read_cells(file: Path) -> dict[Key, dict[str, Any]]:
     cells: dict[Key, dict[str, Any]] = {}
     if not file.is_file():
         return cells
-    text = file.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
+    content = file.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
     for number, line in enumerate(whole.splitlines(), 1):
         cell = parse_json(
-            line.encode(), f"{file}:{number}", error=FormatError, kinds=CELL_KINDS, nan=True,
+            line, f"{file}:{number}", error=FormatError, kinds=CELL_KINDS, nan=True,
             advice="delete the line to go on",
         )  # fmt: skip
         cells[cell["source"], cell["what"], cell["seed"], cell["layer"]] = cell["figures"]
-    if whole != text:
-        write(file, whole)
+    if whole != content:
+        write(file, whole.decode())
     return cells
 
 
