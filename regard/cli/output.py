@@ -35,8 +35,12 @@ def print_json(value: Any) -> None:
     numbers = isinstance(value, dict) and any(
         isinstance(row, list) and row and isinstance(row[0], list) for row in value.values()
     )
-    text = json.dumps(value, indent=None if numbers else 2, ensure_ascii=False, default=str)
-    print(json_visible(text))
+    print(json_text(value, None if numbers else 2))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Returns JSON in which no character of a text steers a terminal."""
+    return json_visible(json.dumps(value, indent=indent, ensure_ascii=False, default=str))
 
 
 def notes(lines: Sequence[str], quiet: bool = False) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from regard.cli.guess import check_asked, check_order
 from regard.cli.options import AskedFor, Command
-from regard.cli.output import notes, say, text_or_input, unescaped, utf8
+from regard.cli.output import json_text, notes, say, text_or_input, unescaped, utf8
 from regard.core.errors import InputError, counted
 from regard.core.options import (
     DOWNLOAD,
@@ -22,7 +22,7 @@ from regard.core.options import (
     PartialOptions,
 )
 from regard.core.tables import Table
-from regard.core.terminal import json_visible, shown
+from regard.core.terminal import shown
 from regard.data.readers import ReaderOptions as Reading
 from regard.decoding.options import DecodingOptions as Decoding
 from regard.evaluation.options import EmbedOptions
@@ -380,8 +380,7 @@ def predict(
         rows += [row] * as_json
         line = find(name).line(example, answer, predictor.labels)
         if not as_json:
-            as_line = json_visible(json.dumps(row, ensure_ascii=False))
-            print(as_line if options.jsonl else shown(line), flush=True)
+            print(json_text(row) if options.jsonl else shown(line), flush=True)
     remarks += predictor.notes
     if as_json:
         return {"model": model, "task": name, "answers": rows, "notes": remarks}

@@ -85,14 +85,15 @@ def test_closed_output_is_no_traceback(words: list[str]) -> None:
     """A reader that has seen enough, and no output at all."""
     reader, writer = os.pipe()
     os.close(reader)
-    for stream in ("stdout", "stderr"):
+    slow = "models" in words  # it imports torch
+    for stream in ("stdout",) if slow else ("stdout", "stderr"):
         other = "stderr" if stream == "stdout" else "stdout"
         done = subprocess.run([*PROGRAM, *words], **{stream: writer, other: subprocess.PIPE})  # type: ignore[call-overload]
         assert b"Traceback" not in getattr(done, other) and done.returncode in (0, 1, 2)
         assert b"Exception ignored" not in getattr(done, other)
     os.close(writer)
     command = " ".join([*PROGRAM, *words])
-    for closing in (">&-", "2>&-", "<&-", ">&- 2>&- <&-"):
+    for closing in (">&-",) if slow else (">&-", "2>&-", "<&-", ">&- 2>&- <&-"):
         done = subprocess.run(f"{command} {closing}", shell=True, capture_output=True)
         assert done.returncode == (2 if "none" in words else 0)
         assert b"Traceback" not in done.stdout + done.stderr
