@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.core.errors import InputError
+from regard.core.errors import FormatError, InputError
 from regard.core.files import read_json
 from regard.data import readers
 from regard.data.examples import Example
@@ -24,7 +24,10 @@ Asked = tuple[FileLine, list[str] | dict[str, Any]]  # texts, or a record
 
 def learned(model: str) -> str:
     """Returns the task in a run's task.json, or "" if it has none. The model is not opened."""
-    facts = read_json(Path(model, "task.json")) or {}
+    from regard.tasks.task_file import TASK, TASK_KINDS
+
+    file = Path(model, TASK)
+    facts = read_json(file, error=FormatError, advice="restore it", kinds=TASK_KINDS) or {}
     return str(facts.get("task", ""))
 
 
@@ -32,7 +35,7 @@ def examples_of(
     task: Task,
     texts: Sequence[str],
     file: Path | None,
-    reading: dict[str, Any],  # form, fields
+    reading: dict[str, Any],  # form, fields, max_bytes
     pair: str | None = None,
     question: str | None = None,
     whole: bool = False,  # is a line one text, whatever the task?
@@ -49,13 +52,16 @@ def examples_of(
     examples: list[Example] = []
     if file is not None and form != "lines":
         examples = readers.read(
-            str(file), task, problems=problems, fields=fields, form=reading.get("form"),
-            classes=True, offsets=False,
-        )  # fmt: skip
+            str(file), task, problems=problems, classes=True, offsets=False, **reading
+        )
     else:
         roles, options = Fields(task, fields), readers.ReaderOptions(classes=True, offsets=False)
+        limit = reading.get("max_bytes", readers.MOST)
+        source = TextFile(
+            file or Path(STDIN), STDIN if file is None else str(file), problems, max_bytes=limit
+        )
         rows = words_asked(task, texts, pair) if texts else lines_asked(
-            whole or task.whole_lines, file, problems
+            whole or task.whole_lines, source, file is None
         )  # fmt: skip
         for place, row in rows:
             if isinstance(row, list):  # --field, or else the task, names the texts
@@ -83,10 +89,9 @@ def words_asked(task: Task, texts: Sequence[str], pair: str | None) -> Iterator[
         yield FileLine(f"text {number}"), [text] if pair is None else [text, pair]
 
 
-def lines_asked(whole: bool, file: Path | None, problems: Problems) -> Iterator[Asked]:
+def lines_asked(whole: bool, source: TextFile, piped: bool) -> Iterator[Asked]:
     """Yields the texts of each line, or its JSON record."""
-    source = TextFile(file or Path(STDIN), STDIN if file is None else str(file), problems)
-    for number, line in source.lines() if file is not None else standard_input(source):
+    for number, line in standard_input(source) if piped else source.lines():
         values, place = json_record(line), FileLine(source.name, number)
         if values is not None:
             yield place, source.mended(values, number)

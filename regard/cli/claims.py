@@ -36,11 +36,10 @@ def list_claims(*, out: Out = HERE) -> Table:
 
 
 def row_of(name: str, out: Path) -> Table:
-    from regard.core.files import read_json
     from regard.lab.claims import claim as find
-    from regard.lab.claims.engine.run import FACTS
+    from regard.lab.claims.engine.run import read_facts
 
-    facts, card = read_json(out / name / FACTS) or {}, find(name)
+    facts, card = read_facts(out, name), find(name)
     declared = {"statement": card.statement.en, "source": card.source, "minutes": card.minutes}
     return {"name": name} | declared | {key: facts.get(key) for key in ("verdict", "effort")}
 
@@ -67,12 +66,11 @@ def show_claim(
       regard claims show scaling
       regard claims show heads --out quick --json
     """
-    from regard.core.files import read_json
     from regard.lab.claims import claim as find
-    from regard.lab.claims.engine.run import FACTS
+    from regard.lab.claims.engine.run import read_facts
 
     card = find(name)
-    facts = read_json(out / name / FACTS) or {}
+    facts = read_facts(out, name)
     declared = {"name": name, "statement": card.statement.en, "source": card.source}
     return {**declared, "minutes": card.minutes, "out": str(out), "verdict": None, **facts}
 

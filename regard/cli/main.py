@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from regard.cli.output import say
 from regard.core import VERSION
 from regard.core.errors import RegardError, UnknownName
 from regard.core.foreign import NOW
@@ -159,6 +160,9 @@ program = click.version_option(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the program; returns its exit code: 0 done, 2 refused, 130 interrupted."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed before the program began
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows "?"
@@ -178,7 +182,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:  # the reader of our output has stopped, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -187,11 +192,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def note(message: Warning | str, *_: object, **__: object) -> None:
     """Prints a warning without its line of code."""
-    print(f"regard: note: {message}", file=sys.stderr)
+    say(f"regard: note: {message}")
 
 
 def complain(message: str) -> int:
-    print(f"regard: {message}", file=sys.stderr)
+    say(f"regard: {message}")
     return 2
 
 

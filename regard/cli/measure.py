@@ -18,6 +18,7 @@ from regard.cli.use import LEARNED, WRITING, opened
 from regard.core.errors import ConfigError, InputError, StorageError
 from regard.core.options import LR, Argument, Option, PartialOptions
 from regard.core.tables import Table
+from regard.core.terminal import visible
 from regard.data.readers import ReaderOptions as Reading
 from regard.decoding.options import DecodingOptions as Decoding
 from regard.evaluation.options import EvaluateOptions, NgramOptions, PromptOptions
@@ -77,7 +78,7 @@ def evaluate(
     *,
     options: MeasuringOptions,
     test: Annotated[Table, PartialOptions(EvaluateOptions)],
-    reading: Annotated[Table, PartialOptions(Reading, "form", "fields", "header", "download")],
+    reading: Annotated[Table, PartialOptions(Reading, "-classes")],
     decoding: Annotated[Table, PartialOptions(Decoding, *WRITING, max_new_tokens=LEARNED)],
     prompts: Annotated[Table, PartialOptions(PromptOptions)],
     ngram: Annotated[Table, PartialOptions(NgramOptions)],
@@ -239,7 +240,7 @@ def measured_ngram(paths: list[str], options: Table) -> Table:
 
 def over_the_line(text: str) -> None:
     """Prints a line of the terminal that the next one overwrites."""
-    print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+    print(f"\r\033[K{visible(text)}", end="", file=sys.stderr, flush=True)
 
 
 # -- probe

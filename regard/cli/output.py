@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regard.core.errors import InputError
+from regard.core.terminal import json_visible, shown, visible
 
 if TYPE_CHECKING:
     from regard.cli.options import Command
@@ -22,7 +23,7 @@ def show(command: Command, result: dict[str, Any], as_json: bool, quiet: bool) -
         print_json(result)
     elif command.lines is not None:
         for line in command.lines(result):
-            print(line)
+            print(shown(line))
     notes(result.get("notes") or (), quiet)
     if not quiet and (last := command.after(result)):
         say(last)
@@ -34,16 +35,22 @@ def print_json(value: Any) -> None:
     numbers = isinstance(value, dict) and any(
         isinstance(row, list) and row and isinstance(row[0], list) for row in value.values()
     )
-    print(json.dumps(value, indent=None if numbers else 2, ensure_ascii=False, default=str))
+    print(json_text(value, None if numbers else 2))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Returns JSON in which no character of a text steers a terminal."""
+    return json_visible(json.dumps(value, indent=indent, ensure_ascii=False, default=str))
 
 
 def notes(lines: Sequence[str], quiet: bool = False) -> None:
     for line in () if quiet else lines:
-        print(f"regard: note: {line}", file=sys.stderr)
+        say(f"regard: note: {line}")
 
 
 def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    """Prints a message, in which names and texts of files may stand, on standard error."""
+    print(visible(line), file=sys.stderr, flush=True)
 
 
 def fitted(line: str) -> str:

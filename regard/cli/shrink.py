@@ -24,7 +24,7 @@ Run = Annotated[str, Argument("RUN", "A run or a model directory.")]
 Out = Annotated[Path, Option("Write the model into this new directory.", metavar="DIR")]
 Quiet = Annotated[bool, Option("Print nothing on standard error.")]
 Testing = Annotated[Table, PartialOptions(EvaluateOptions, *TESTING)]
-Fields = Annotated[Table, PartialOptions(Reading, "form", "fields", "header")]
+Fields = Annotated[Table, PartialOptions(Reading, "form", "fields", "header", "max_bytes")]
 
 
 def testing_of(data: Sequence[str], typed: Sequence[str], testing: Table, reading: Table) -> Table:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from regard.cli.guess import check_asked, check_order
 from regard.cli.options import AskedFor, Command
-from regard.cli.output import notes, say, text_or_input, unescaped, utf8
+from regard.cli.output import json_text, notes, say, text_or_input, unescaped, utf8
 from regard.core.errors import InputError, counted
 from regard.core.options import (
     DOWNLOAD,
@@ -22,6 +22,7 @@ from regard.core.options import (
     PartialOptions,
 )
 from regard.core.tables import Table
+from regard.core.terminal import shown
 from regard.data.readers import ReaderOptions as Reading
 from regard.decoding.options import DecodingOptions as Decoding
 from regard.evaluation.options import EmbedOptions
@@ -114,7 +115,7 @@ def generate(
         several = several or options.num_samples > 1 or options.num_beams > 1
     if not several and "--json" not in typed and stream is not False:
         for piece in decoder.stream(loaded, texts[0], **decoding):
-            print(piece, end="", flush=True)
+            print(shown(piece), end="", flush=True)
         print()
         return None
     generations = decoder.generate(loaded, texts, **decoding)
@@ -276,7 +277,7 @@ def talk(dialogue: Any, asks: bool) -> None:
             case "/reset":
                 dialogue.reset()
             case text if text.startswith("/"):
-                print(f"there is no command {text}; {HELP}", file=sys.stderr)
+                say(f"there is no command {text}; {HELP}")
             case text:
                 answer(dialogue, text)
 
@@ -287,9 +288,9 @@ def answer(dialogue: Any, text: str) -> None:
     pieces = dialogue.say(text)
     try:
         for piece in pieces:
-            shown = piece if begun else piece.lstrip()
-            begun = begun or bool(shown)
-            print(shown, end="", flush=True)
+            rest = piece if begun else piece.lstrip()
+            begun = begun or bool(rest)
+            print(shown(rest), end="", flush=True)
     except KeyboardInterrupt:
         pieces.close()
     print()
@@ -334,7 +335,7 @@ def predict(
     texts: Annotated[Sequence[str], TEXTS] = (),
     *,
     options: PredictOptions,
-    reading: Annotated[Table, PartialOptions(Reading, "form", "fields")],
+    reading: Annotated[Table, PartialOptions(Reading, "form", "fields", "max_bytes")],
     decoding: Annotated[Table, PartialOptions(Decoding, *WRITING, max_new_tokens=LEARNED)],
     typed: AskedFor,
 ) -> Table | None:
@@ -383,7 +384,7 @@ def predict(
         rows += [row] * as_json
         line = find(name).line(example, answer, predictor.labels)
         if not as_json:
-            print(json.dumps(row, ensure_ascii=False) if options.jsonl else line, flush=True)
+            print(json_text(row) if options.jsonl else shown(line), flush=True)
     remarks += predictor.notes
     if as_json:
         return {"model": model, "task": name, "answers": rows, "notes": remarks}
@@ -399,7 +400,7 @@ def embed(
     texts: Annotated[Sequence[str], TEXTS] = (),
     *,
     file: File = None,
-    reading: Annotated[Table, PartialOptions(Reading, "form", "fields")],
+    reading: Annotated[Table, PartialOptions(Reading, "form", "fields", "max_bytes")],
     out: Annotated[
         Path | None, Option("Write a numpy array with one row per text.", metavar="FILE.npy")
     ] = None,

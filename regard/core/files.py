@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from regard.core.errors import RegardError, StorageError
+from regard.core.errors import FormatError, RegardError, StorageError
+from regard.core.tables import brief, fits, words
 
 LARGEST = 2**28  # the most bytes of a JSON file that is read
 
@@ -51,14 +53,16 @@ def read_json(
     *,
     error: type[RegardError] = StorageError,
     advice: str = "remove it to make it again",
+    **checks: Any,
 ) -> dict[str, Any] | None:
-    """Returns the JSON object in a file, or None if there is no file."""
+    """Returns the JSON object in a file, or None if there is no file; `checks` are those of
+    `parse_json`."""
     if not file.is_file():
         return None
     size = file.stat().st_size
     if size > LARGEST:
         raise error(f"{file} has {size:,} bytes, more than {LARGEST:,}; {advice}")
-    return parse_json(file.read_bytes(), str(file), error=error, advice=advice)
+    return parse_json(file.read_bytes(), str(file), error=error, advice=advice, **checks)
 
 
 def parse_json(
@@ -67,15 +71,72 @@ def parse_json(
     *,
     error: type[RegardError] = StorageError,
     advice: str = "write it again",
+    kinds: Mapping[str, Any] | None = None,
+    repeated: bool = False,
+    nan: bool = False,
 ) -> dict[str, Any]:
-    """Returns the object that the content of a JSON file holds; `name` is the file's."""
+    """Returns the object that the content of a JSON file holds; `name` is the file's.
+
+    `kinds` has the annotation that the value of a key must fit; a key may be missing if None fits.
+    A key must not occur twice unless `repeated` is true (in files of others), and no number may be
+    NaN or infinite unless `nan` is true (in figures that were measured).
+    """
+    hooks: dict[str, Any] = {} if repeated else {"object_pairs_hook": without_repetition}
+    hooks |= {} if nan else {"parse_constant": refuse_constant, "parse_float": finite}
     try:
-        value = json.loads(content.decode("utf-8"))
+        value = json.loads(content.decode("utf-8"), **hooks)
     except (ValueError, RecursionError) as reason:
         raise error(f"{name} is not valid JSON: it is damaged ({reason}); {advice}") from None
     if not isinstance(value, dict):
         raise error(f"{name} holds {type(value).__name__} instead of an object; {advice}")
+    check_kinds(value, kinds or {}, name, error=error, advice=advice)
     return value
+
+
+def check_kinds(
+    table: Mapping[str, Any],
+    kinds: Mapping[str, Any],
+    name: str,
+    *,
+    error: type[RegardError] = StorageError,
+    advice: str,
+) -> None:
+    """Refuses a table of a file in which a value does not fit the annotation of its key."""
+    for key, kind in kinds.items():
+        if key not in table and not fits(None, kind):
+            raise error(f"{name} has no {key!r}; {advice}")
+        if not fits(table.get(key), kind):
+            raise error(
+                f"{key!r} of {name} is {brief(table[key])}; it must be {words(kind)}; {advice}"
+            )
+
+
+def without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has {next(n for n in names if names.count(n) > 1)!r} twice")
+    return table
+
+
+def refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is too large")
+    return value
+
+
+@contextmanager
+def naming(file: Path | str, error: type[RegardError] = FormatError) -> Iterator[None]:
+    """Adds the name of the file to an error of ours: what is wrong was read from it."""
+    try:
+        yield
+    except RegardError as reason:
+        raise error(f"{file}: {reason}") from None
 
 
 def flush_file(file: Path) -> None:

@@ -107,7 +107,7 @@ class RunLock:
         try:
             facts = json.loads(self.file.read_text(encoding="utf-8"))
             holder = f"process {facts['process']} on {facts['host']}, since {facts['since']},"
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             holder = "another process"
         return (
             f"the run {self.run} is in use: {holder} writes it; wait until it ends, end it, "

@@ -97,6 +97,8 @@ FIELD = Option(
 )
 HEADER = Option("Say whether the first line of a table names its columns.")
 DOWNLOAD = Option("Allow downloads from the Hugging Face Hub (hub:NAME).")
+MAX_BYTES = Option("Refuse a compressed file that unpacks to more than N bytes.", "--max-bytes",
+                   "N")  # fmt: skip
 CLASSES = Option("Treat the labels of the task similar as classes, not as scores.")
 SKIP = Option("Skip records with this kind of error (see regard check); may be repeated.",
               metavar="KIND")  # fmt: skip

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
+from regard.core.terminal import visible
+
 
 class Progress:
     """Prints progress to stderr. Work that is finished soon prints nothing."""
@@ -23,7 +25,7 @@ class Progress:
         self.say(f"{what}: {done / 1e6:,.0f} MB ({done / total:.0%})" if total else f"{what} …")
 
     def say(self, line: str) -> None:
-        self.shown = self.live
+        self.shown, line = self.live, visible(line)
         print(f"\r{line:<60}" if self.live else line, end="" if self.live else "\n",
               file=sys.stderr, flush=True)  # fmt: skip
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cache
+from reprlib import Repr
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -17,6 +18,9 @@ from regard.core.errors import ConfigError, UnknownName
 
 T = TypeVar("T")
 Table = dict[str, Any]
+BRIEF = Repr()
+BRIEF.maxlevel, BRIEF.maxstring, BRIEF.maxother = 3, 80, 80
+BRIEF.maxlist = BRIEF.maxtuple = BRIEF.maxdict = 12
 
 
 def from_table(
@@ -70,15 +74,15 @@ def checked(where: str, value: Any, kind: Any, current: Any, what: str) -> Any:
         if dataclasses.is_dataclass(option):
             if not isinstance(value, Mapping):
                 names = ", ".join(fields_of(option))  # type: ignore[arg-type]
-                raise ConfigError(f"{where} is {value!r}; it is a table of {names}")
+                raise ConfigError(f"{where} is {brief(value)}; it is a table of {names}")
             return from_table(option, value, path=f"{where}.", what=what, base=current)  # type: ignore[arg-type]
         if is_mapping(option) and not isinstance(value, Mapping):
-            raise ConfigError(f"{where} is {value!r}; it is a table, such as {where}.name = …")
+            raise ConfigError(f"{where} is {brief(value)}; it is a table, such as {where}.name = …")
     if not fits(value, kind):
         choices = [word for option in options for word in choices_of(option)]
         if choices:
             raise UnknownName(where, str(value), choices)
-        raise ConfigError(f"{where} is {value!r}; it must be {words(kind)}")
+        raise ConfigError(f"{where} is {brief(value)}; it must be {words(kind)}")
     return converted(value, options, current)
 
 
@@ -104,13 +108,20 @@ def fits(value: Any, kind: Any) -> bool:
     if origin is Literal:
         return value in get_args(kind)
     if is_mapping(kind):
-        return isinstance(value, Mapping)
+        inside = (get_args(kind) or (Any, Any))[1]
+        return isinstance(value, Mapping) and all(fits(item, inside) for item in value.values())
     if origin is tuple or (origin is not None and issubclass(origin, Sequence)):
         inner = get_args(kind)[0]
         return isinstance(value, tuple | list) and all(fits(item, inner) for item in value)
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and value == value  # not NaN
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def brief(value: object) -> str:
+    """Returns a value as text for a message, however long or deep it is."""
+    return BRIEF.repr(value)
 
 
 def is_union(kind: Any) -> bool:

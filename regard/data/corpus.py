@@ -16,18 +16,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from regard.core.errors import FormatError, UnknownName
-from regard.core.files import read_json, write_json
+from regard.core.files import check_kinds, naming, read_json, write_json
+from regard.core.tables import brief, from_table
 from regard.data.tokenizer import Tokenizer
 
 FORMAT = 1
 MARKER = "data.json"
 SHARD = 2**27  # tokens in a shard
 SPLITS = ("train", "valid", "test")
+MARKER_KINDS: dict[str, Any] = {
+    "kind": Literal["text", "pairs"] | None,
+    "vocab_size": int,
+    "dtype": Literal["uint16", "uint32"],
+    "special": dict[str, Any],
+    "splits": dict[str, dict[str, Any]],
+}
+SPLIT_KINDS: dict[str, Any] = {
+    "documents": int, "sentences": int, "tokens": int, "bytes": int, "shards": list[int],
+}  # fmt: skip
 ROLES = ("end", "pad", "unknown", "start", "cls", "sep", "mask")
 
 
@@ -227,7 +238,8 @@ def read_marker(directory: Path) -> dict[str, Any]:
             f"{directory} is a file, not a directory of prepared text; first run: regard prepare "
             f"{directory} --out DATA, then give DATA"
         )
-    facts = read_json(file, error=FormatError, advice="prepare the text again")
+    advice = "prepare the text again"
+    facts = read_json(file, error=FormatError, advice=advice)
     if facts is None:
         raise FormatError(
             f"{directory} has no {MARKER}, so it is not prepared text (or it is not finished); "
@@ -235,11 +247,15 @@ def read_marker(directory: Path) -> dict[str, Any]:
         )
     if facts.get("format") != FORMAT:
         raise FormatError(
-            f"{file} has format {facts.get('format')}, but this version reads format {FORMAT}; "
-            "prepare the text again"
+            f"{file} has format {brief(facts.get('format'))}, but this version reads format "
+            f"{FORMAT}; {advice}"
         )
-    if "vocab_size" not in facts:
-        raise FormatError(
-            f"{file} has no vocab_size: an older version made it; prepare the text again"
-        )
+    check_kinds(facts, MARKER_KINDS, str(file), error=FormatError, advice=advice)
+    for name, split in facts["splits"].items():
+        where = f"the split {name!r} in {file}"
+        check_kinds(split, SPLIT_KINDS, where, error=FormatError, advice=advice)
+    with naming(file):
+        special = from_table(Special, facts["special"])
+    if not all(0 <= i < facts["vocab_size"] for i in special.ids()):
+        raise FormatError(f"a special token in {file} is outside the vocabulary; {advice}")
     return facts

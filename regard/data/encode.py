@@ -18,6 +18,7 @@ from regard.data.corpus import SPLITS, CorpusWriter, Special
 from regard.data.sample import size
 
 BATCH = 2**20  # bytes of text in a batch
+UNITS = 2**14  # sentences in a batch; the library needs about a kilobyte for each
 
 
 @dataclass
@@ -69,19 +70,21 @@ class DocumentEncoder:
         end token; in a document only the last sentence does."""
         if closes and not sentences:
             sentences = [""]
-        batch, last = self.batch, [False] * len(sentences)
         self.length += length
-        if closes:
-            last[-1] = True
-            batch.sizes[split].append(self.length)
-            self.length = 0
-        batch.texts += sentences
-        batch.splits += [split] * len(sentences)
-        batch.ended += [True] * len(sentences) if pair else last
-        batch.closing += last
-        batch.bytes += length
-        if batch.bytes >= BATCH:
-            self.flush()
+        self.batch.bytes += length
+        for start in range(0, len(sentences), UNITS):
+            part = sentences[start : start + UNITS]
+            batch, last = self.batch, [False] * len(part)
+            if closes and start + UNITS >= len(sentences):
+                last[-1] = True
+                batch.sizes[split].append(self.length)
+                self.length = 0
+            batch.texts += part
+            batch.splits += [split] * len(part)
+            batch.ended += [True] * len(part) if pair else last
+            batch.closing += last
+            if batch.bytes >= BATCH or len(batch.texts) >= UNITS:
+                self.flush()
 
     def flush(self) -> None:
         """Starts to encode the current batch, then writes the batch before it."""

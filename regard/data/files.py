@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import io
 import json
 import zlib
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from regard.core.errors import InputError
 from regard.data.problems import FileLine, Problems
 
 BLOCK = 2**20  # bytes in a block
+MOST = 2**36  # bytes that a compressed file may unpack to, if no option says otherwise
 RECORD = 2**25  # characters of the longest line or field, which is read as a whole
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 PACKED = (".gz", ".zst")
@@ -65,6 +67,16 @@ def opened(file: Path, name: str) -> IO[bytes]:
     return raw
 
 
+def check_max_bytes(max_bytes: int) -> None:
+    if max_bytes < 1:
+        raise InputError(f"--max-bytes is {max_bytes:,}; it must be 1 or more")
+
+
+def is_packed(stream: IO[bytes]) -> bool:
+    """Returns whether a stream of `opened` decompresses."""
+    return not isinstance(stream, io.BufferedReader)
+
+
 @dataclass
 class ReadCounts:
     """Counters of what a reader has met."""
@@ -87,6 +99,15 @@ class TextFile:
     problems: Problems | None = None
     broken: str = "replace"
     tally: ReadCounts = field(default_factory=ReadCounts)
+    max_bytes: int = MOST  # a compressed file may unpack to so many
+
+    def unpacked(self, count: int) -> None:
+        """Refuses a compressed file that has unpacked to too many bytes."""
+        if count > self.max_bytes:
+            raise InputError(
+                f"{self.name} unpacks to more than {self.max_bytes:,} bytes; if that is right, "
+                "allow more with --max-bytes, or unpack the file first"
+            )
 
     def wrong(self, line: int, kind: str, message: str, severity: str = "error") -> None:
         place = FileLine(self.name, line)
@@ -107,6 +128,7 @@ class TextFile:
         """Yields the content in blocks of bytes, and refuses a binary file."""
         with opened(self.path, self.name) as stream:
             raw = getattr(stream, "fileobj", None)  # of gzip: the compressed file below
+            packed = is_packed(stream)
             before, offset = self.tally.read, 0
             while True:
                 try:
@@ -124,6 +146,8 @@ class TextFile:
                         "give text in UTF-8 (convert UTF-16 with: iconv -f utf-16 -t utf-8)"
                     )
                 offset += len(block)
+                if packed:
+                    self.unpacked(offset)
                 self.tally.read = before + (raw.tell() if raw is not None else offset)
                 yield block
 
@@ -169,7 +193,7 @@ class TextFile:
 
     def whole(self) -> str:
         """Returns the whole text of the file, for formats that cannot be read in blocks."""
-        silent = TextFile(self.path, self.name)
+        silent = TextFile(self.path, self.name, max_bytes=self.max_bytes)
         text = "".join(silent.texts())
         if silent.tally.broken:
             line = text.count("\n", 0, text.index(REPLACED)) + 1

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 from regard.core.errors import InputError, UnknownName
-from regard.core.options import CLASSES, DOWNLOAD, FIELD, FORMAT, HEADER
+from regard.core.options import CLASSES, DOWNLOAD, FIELD, FORMAT, HEADER, MAX_BYTES
 from regard.data.examples import Example, TextPair
-from regard.data.files import PACKED, TextFile, suffix_of
+from regard.data.files import PACKED, TextFile, check_max_bytes, suffix_of
 from regard.data.problems import FileLine, Problems
 from regard.data.read_conll import conll
 from regard.data.read_fields import Fields, Schema, parsed
@@ -47,6 +47,7 @@ FORMATS = {
     "conll": (".conll", ".conll03", ".conllu", ".bio", ".bioes", ".iob", ".iob2", ".iobes"),
     "lines": (".txt", ".text"),
 }
+MOST = 2**32  # bytes that a compressed file may unpack to: its examples are all in memory
 BY_SUFFIX = {suffix: form for form, suffixes in FORMATS.items() for suffix in suffixes}
 
 Given: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -68,9 +69,11 @@ class ReaderOptions:
     header: Annotated[bool | None, HEADER] = None
     classes: Annotated[bool, CLASSES] = False
     offsets: bool = True
+    max_bytes: Annotated[int, MAX_BYTES] = MOST
     download: Annotated[bool, DOWNLOAD] = False
 
     def __post_init__(self) -> None:
+        check_max_bytes(self.max_bytes)
         if self.form is not None and self.form not in FORMATS:
             raise UnknownName("format", self.form, FORMATS)
 
@@ -154,7 +157,7 @@ class ExampleReader:
             self.fields[name] = fields.names
 
     def opened(self, name: str) -> TextFile:
-        return TextFile(Path(name), name, self.problems)
+        return TextFile(Path(name), name, self.problems, max_bytes=self.options.max_bytes)
 
     def pairs(self, left: TextFile, right: TextFile) -> Iterator[TextPair]:
         """Yields the pairs of two files whose lines belong together."""

@@ -7,18 +7,15 @@ its file and line, and a name for each value. If `fields` are given, a record ho
 from __future__ import annotations
 
 import csv
-import gzip
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from regard.core.errors import InputError, UnknownName
 from regard.data import files
-from regard.data.files import TextFile, needed, opened
+from regard.data.files import TextFile, is_packed, needed, opened
 from regard.data.problems import FileLine
 
 ROWS = 256  # rows of parquet that are read at a time
@@ -272,28 +269,34 @@ def quoted(file: TextFile) -> Iterator[tuple[int, list[str]]]:
 
 def parquet(file: TextFile, fields: Sequence[str] | None) -> Iterator[Record]:
     pyarrow = needed("pyarrow.parquet", f"{file.name} is parquet")
-    with on_disk(file.path, file.name) as stream:
+    with on_disk(file) as stream:
         try:
             content = pyarrow.ParquetFile(stream)
         except Exception as error:
             raise InputError(f"{file.name} is not readable as parquet: {error}") from None
         check_known(fields, content.schema_arrow.names, file.name)
-        number = 0
+        groups = (content.metadata.row_group(i) for i in range(content.num_row_groups))
+        file.unpacked(sum(group.total_byte_size for group in groups))
+        number = size = 0
         columns = None if fields is None else list(fields)
         for batch in content.iter_batches(batch_size=ROWS, columns=columns):
+            size += batch.nbytes  # more than the file says, where values are repeated
+            file.unpacked(size)
             for values in batch.to_pylist():
                 number += 1
                 yield Record(FileLine(file.name, number), values)
 
 
-def on_disk(path: Path, name: str) -> IO[bytes]:
+def on_disk(file: TextFile) -> IO[bytes]:
     """Opens parquet. It is read from its end, so a compressed file is first unpacked to disk."""
-    stream = opened(path, name)
-    if not isinstance(stream, gzip.GzipFile) and path.suffix.lower() != ".zst":
+    stream = opened(file.path, file.name)
+    if not is_packed(stream):
         return stream
     unpacked: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
     with stream:
-        shutil.copyfileobj(stream, unpacked)
+        while block := stream.read(files.BLOCK):
+            unpacked.write(block)
+            file.unpacked(unpacked.tell())
     unpacked.seek(0)
     return unpacked
 

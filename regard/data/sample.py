@@ -8,6 +8,7 @@ from regard.data.splits import ALL, key
 
 BUDGET = 2**25  # bytes of text with spaces; an eighth of that for text without spaces
 UNIT = 2**16  # characters of a unit
+UNITS = 2**18  # the most units, since each needs some 300 bytes besides its text
 WORD, DEAREST = 8, 8  # runs longer than WORD cost more, up to DEAREST times
 
 
@@ -40,7 +41,7 @@ class Sample:
                 self.units.append(unit)
                 self.cost += unit.cost
             start += size(part)
-        while self.cost > BUDGET:
+        while self.cost > BUDGET or len(self.units) > UNITS:
             self.below //= 2
             self.units = [unit for unit in self.units if unit.rank < self.below]
             self.cost = sum(unit.cost for unit in self.units)

@@ -16,9 +16,17 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from regard.core.errors import InputError, UnknownName
-from regard.core.options import DOWNLOAD, Option
+from regard.core.options import DOWNLOAD, MAX_BYTES, Option
 from regard.data import builtin
-from regard.data.files import BROKEN, ReadCounts, TextFile, opened, suffix_of
+from regard.data.files import (
+    BROKEN,
+    MOST,
+    ReadCounts,
+    TextFile,
+    check_max_bytes,
+    opened,
+    suffix_of,
+)
 from regard.data.problems import FileLine
 from regard.data.records import (
     HUB,
@@ -68,9 +76,11 @@ class SourceOptions:
     broken: Annotated[
         Literal["replace", "refuse", "skip"], Option("What to do with text that is not UTF-8.")
     ] = "replace"
+    max_bytes: Annotated[int, MAX_BYTES] = MOST
     download: Annotated[bool, DOWNLOAD] = False
 
     def __post_init__(self) -> None:
+        check_max_bytes(self.max_bytes)
         for option, choice, known in (
             ("--split-by", self.split_by, SPLIT_BY),
             ("--broken", self.broken, BROKEN),
@@ -94,7 +104,7 @@ class TextSource:
 
     def file(self, reading: SourceOptions, tally: ReadCounts) -> TextFile:
         assert self.path is not None, self.name
-        return TextFile(self.path, self.name, None, reading.broken, tally)
+        return TextFile(self.path, self.name, None, reading.broken, tally, reading.max_bytes)
 
 
 def find(names: Sequence[str], reading: SourceOptions, work: Path) -> list[TextSource]:

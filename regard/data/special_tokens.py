@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Fast
 
-from regard.core.errors import InputError
+from regard.core.errors import FormatError, InputError
 from regard.core.files import parse_json
 from regard.data.corpus import ROLES, Special
 from regard.data.tokenizer import Tokenizer
@@ -75,17 +75,23 @@ def completed(tokenizer: Tokenizer, special: Special) -> Tokenizer:
     return Tokenizer(fast, files)
 
 
+TOKEN_KINDS: dict[str, Any] = {
+    f"{name}_token": str | dict[str, Any] | None for name in KEYS.values()
+}
+
+
 def special_of(tokenizer: Tokenizer, name: str) -> Special:
     """Returns the special tokens of a tokenizer: those its files declare, else common spellings."""
     fast = tokenizer.ready
     declared: dict[str, Any] = {}
     for file in ("special_tokens_map.json", "tokenizer_config.json"):
         if file in tokenizer.files:
-            try:
-                facts = json.loads(tokenizer.files[file])
-            except ValueError as error:
-                raise InputError(f"{file} of {name} is not valid JSON: {error}") from None
-            declared.update(facts if isinstance(facts, dict) else {})
+            declared.update(
+                parse_json(
+                    tokenizer.files[file], f"{file} of {name}", error=FormatError,
+                    advice="restore it", kinds=TOKEN_KINDS, repeated=True,
+                )
+            )  # fmt: skip
     ids: dict[str, int | None] = {}
     for role in ROLES:
         word = declared.get(f"{KEYS[role]}_token")

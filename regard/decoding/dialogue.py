@@ -1,77 +1,22 @@
 """Dialogue: turns as a prompt, in the format of the tokenizer's chat template or in a plain one.
 
-A template is a small program of unknown origin. It runs in jinja's sandbox, in which it can read
-the turns and nothing else. The plain format has no words of its own: for a model that continues a
-text, and for an encoder, which reads the last turns, every turn is followed by the end token.
+The plain format has no words of its own: for a model that continues a text, and for an encoder,
+which reads the last turns, every turn is followed by the end token.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from regard.core.errors import ConfigError, FormatError, InputError
-from regard.data.tokenizer import Tokenizer
+from regard.core.errors import ConfigError, InputError
 from regard.decoding.generation import Decoder, Generation
 from regard.decoding.generation_config import options_for
 from regard.decoding.options import DecodingOptions
 from regard.decoding.prompts import readable
+from regard.decoding.templates import Turn, template_of
 from regard.formats.directory import Checkpoint
-
-Turn = dict[str, str]  # "role": user, assistant or system; "content"
-TEMPLATE_LIMIT = 2**18  # the most characters of a template
-
-
-def template_of(tokenizer: Tokenizer) -> str | None:
-    """Returns the chat template in a tokenizer's files; of several, the one named "default"."""
-    if "chat_template.jinja" in tokenizer.files:
-        return checked(tokenizer.files["chat_template.jinja"].decode())
-    try:
-        config = json.loads(tokenizer.files.get("tokenizer_config.json", b"{}"))
-    except ValueError as error:
-        raise FormatError(f"tokenizer_config.json is not valid JSON: {error}") from None
-    template = config.get("chat_template") if isinstance(config, dict) else None
-    if isinstance(template, list):
-        named = {
-            each.get("name"): each.get("template") for each in template if isinstance(each, dict)
-        }
-        template = named.get("default")
-    return checked(template) if isinstance(template, str) else None
-
-
-def checked(template: str) -> str:
-    if len(template) > TEMPLATE_LIMIT:
-        raise FormatError(
-            f"the chat template has {len(template):,} characters; the most is {TEMPLATE_LIMIT:,}"
-        )
-    return template
-
-
-def render(template: str, turns: Sequence[Turn], names: dict[str, str]) -> str:
-    """Renders the template in a sandbox; `names` are the special tokens that it may use."""
-    try:
-        from jinja2 import TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError:
-        raise FormatError(
-            "this tokenizer has a chat template, which needs jinja2; install it, or use --plain"
-        ) from None
-
-    def refuse(message: str) -> None:
-        raise TemplateError(message)
-
-    space = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    space.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
-    space.globals["raise_exception"] = refuse
-    try:
-        text: str = space.from_string(template).render(
-            messages=list(turns), add_generation_prompt=True, **names
-        )
-        return text
-    except (TemplateError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise FormatError(f"the chat template of this tokenizer fails: {error}") from None
 
 
 @dataclass
@@ -152,7 +97,7 @@ class Conversation:
 
     def encode(self, turns: Sequence[Turn]) -> list[int]:
         if self.template is not None:
-            text = render(self.template, turns, self.names())
+            text = self.template.render(turns, self.names())
             ids = self.words.encode(text, special=False)
             end = self.prompts.config.eos_id if self.prompts.pair else None
             return ids if end is None or ids[-1:] == [end] else [*ids, end]

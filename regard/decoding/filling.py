@@ -6,6 +6,7 @@ A blank is written `[MASK]`, `___`, or as the tokenizer's own mask token; for T5
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from torch import Tensor
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.special_tokens import SENTINEL
 from regard.data.tokenizer import Tokenizer
+from regard.data.words import kind
 from regard.decoding.decode_state import at_rest, right_padded
 from regard.decoding.generation import Decoder, Generation
 from regard.decoding.options import DecodingOptions
@@ -123,6 +125,8 @@ class MaskedFiller:
         assert special is not None
         self.special, self.mask = special, special.need("mask")
         self.coder, self.blank = coder(self.words, self.mask)
+        self.pieces = PieceTexts(self.words)
+        self.white = self.pieces.white(self.model.config.vocab_size)
 
     def fill(self, texts: list[str]) -> list[FilledText]:
         rows = [self.encode(text) for text in texts]
@@ -137,12 +141,23 @@ class MaskedFiller:
                     candidates[i][place] = guesses[place]
                     tokens[i, place] = guesses[place][0].ids[0]
                     left[i].remove(place)
-        return [
-            FilledText(self.words.decode(row[: len(listed)]), [known[p] for p in places])
-            for row, listed, places, known in zip(
-                tokens.tolist(), rows, blanks, candidates, strict=True
-            )
+        ordered = [
+            [known[p] for p in places] for places, known in zip(blanks, candidates, strict=True)
         ]
+        return [
+            FilledText(self.filled(text, [blank[0].ids[0] for blank in each]), each)
+            for text, each in zip(texts, ordered, strict=True)
+        ]
+
+    def filled(self, text: str, tokens: list[int]) -> str:
+        """Returns the text itself, with what each token stands for in the place of its blank."""
+        whole, at = "", 0
+        for match, token in zip(self.blank.finditer(text), tokens, strict=True):
+            whole += text[at : match.start()]
+            piece, joins = self.pieces(token)
+            whole = whole.rstrip(" ") if joins else whole
+            whole, at = whole + (piece if whole else piece.lstrip(" ")), match.end()
+        return whole + text[at:]
 
     def chosen(self, guesses: dict[int, list[FillCandidate]]) -> list[int]:
         """Returns which blanks are filled now."""
@@ -176,8 +191,7 @@ class MaskedFiller:
     ) -> list[dict[int, list[FillCandidate]]]:
         """Returns for each text the candidates of the wanted positions."""
         index = [(i, place) for i, places in enumerate(wanted) for place in places]
-        p = self.model.logits(self.rows(tokens, attention_mask, wanted)).float().softmax(-1)
-        best = p.topk(min(self.top, p.size(-1)))
+        best = self.best(self.rows(tokens, attention_mask, wanted))
         candidates: list[dict[int, list[FillCandidate]]] = [{} for _ in wanted]
         for (i, place), values, ids in zip(
             index, best.values.tolist(), best.indices.tolist(), strict=True
@@ -188,6 +202,12 @@ class MaskedFiller:
             ]
         return candidates
 
+    def best(self, hidden: Tensor) -> torch.return_types.topk:
+        """Returns the likeliest tokens and their probabilities; white space fills no blank."""
+        p = self.model.logits(hidden).float().softmax(-1)
+        p[:, self.white] = -1.0
+        return p.topk(min(self.top, p.size(-1) - len(self.white)))
+
     def rows(
         self, tokens: Tensor, attention_mask: Tensor | None, wanted: list[list[int]]
     ) -> Tensor:
@@ -196,7 +216,8 @@ class MaskedFiller:
         return torch.cat([hidden[i, places] for i, places in enumerate(wanted)])
 
     def say(self, token: int) -> str:
-        return self.words.decode([token]).strip() or self.words.tokens([token])[0]
+        """Returns the text of a token; a special token has its name."""
+        return self.words.decode([token]).strip() or self.pieces(token)[0].strip()
 
 
 class QueryFiller(MaskedFiller):
@@ -232,10 +253,36 @@ def coder(words: Tokenizer, mask: int) -> tuple[Fast, re.Pattern[str]]:
     if mask not in known:
         fast = Fast.from_str(fast.to_str())
         fast.add_special_tokens([AddedToken(name, special=True, normalized=False)])
-    takes_space = mask in known and known[mask].lstrip
     attached = any(len(word) > 1 and word[0] in "Ġ▁" for word in fast.get_vocab())
-    before = " ?" if attached and not takes_space else ""
+    before = " ?" if attached else ""
     return fast, re.compile(f"{before}(?:{BLANK}|{re.escape(name)})")
+
+
+class PieceTexts:
+    """What single tokens of a tokenizer stand for inside a text."""
+
+    def __init__(self, words: Tokenizer) -> None:
+        facts = json.loads(words.ready.to_str())
+        self.special = {token["id"] for token in facts["added_tokens"]}
+        self.vocabulary = words.ready.get_vocab(with_added_tokens=False)
+        self.pieces = {i: piece for piece, i in self.vocabulary.items()}
+        self.names = words.ready.id_to_token
+        self.surface = kind(facts, list(self.vocabulary))[1]
+        self.inner = facts["model"].get("continuing_subword_prefix") or None
+
+    def __call__(self, token: int) -> tuple[str, bool]:
+        """Returns the text of a token with its own space, and whether it continues the word before
+        it (BERT's ##)."""
+        piece = self.pieces.get(token)
+        if piece is None or token in self.special:
+            return self.names(token) or "", False
+        text = self.surface(piece).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return text, self.inner is not None and piece.startswith(self.inner)
+
+    def white(self, vocab_size: int) -> list[int]:
+        """Returns the ids that stand for white space alone."""
+        ids = (i for i in self.pieces if i < vocab_size and i not in self.special)
+        return [i for i in ids if not self(i)[0].strip()]
 
 
 class SpanFiller:

@@ -82,8 +82,8 @@ def corpus_for(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> Iterator[
         if Path(name).is_dir() and not any(Path(name).iterdir()):
             raise InputError(f"{name} is empty; give text, or a directory of 'regard prepare'")
     with TemporaryDirectory(prefix="regard-test-") as work:
-        how = How(form=plan.reading.get("form"), field=plan.reading.get("fields", {}).get("text")
-                  or "text", download=plan.reading.get("download", False))  # fmt: skip
+        same = {n: plan.reading[n] for n in ("form", "max_bytes", "download") if n in plan.reading}
+        how = How(field=plan.reading.get("fields", {}).get("text") or "text", **same)
         preparing = prepare.PreparePlan(
             tuple(data),
             Path(work, "data"),
@@ -139,7 +139,7 @@ def objective_for(loaded: Checkpoint, corpus: Corpus, plan: Plan) -> Objective:
     length, samples, seed = context or LENGTH, 0, 1
     file = Path(loaded.path or "") / RECIPE
     if file.is_file():
-        recipe = recipes.make(recipes.read(file))
+        recipe = recipes.read_recipe(file)
         options = dict(recipe.objective) or {"name": card.objective}
         if "of" in options:  # a distilled model is tested by the objective inside the distillation
             options = {"name": options["of"], **options.get("options", {})}

@@ -274,7 +274,7 @@ class Ngram:
                 number = len(keys)
             known = (facts[name] for name in ("vocab_size", "end", "tokens", "seconds"))
             return cls(levels, *known)
-        except (SafetensorError, KeyError, ValueError) as error:
+        except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise FormatError(f"{file} is damaged: {error}; count the text again") from None
 
 

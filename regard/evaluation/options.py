@@ -55,7 +55,7 @@ class EvaluateOptions:
     length: Annotated[int, SEQ_LEN] = 0  # of a language model's chunks; 0: as in training
     seed: Annotated[int, SEED] = 0  # of the bootstrap
     resamples: Annotated[int, RESAMPLES] = 1000
-    reading: dict[str, Any] = field(default_factory=dict)  # fields, form, header, download
+    reading: dict[str, Any] = field(default_factory=dict)  # of ReaderOptions
     decoding: dict[str, Any] = field(default_factory=dict)  # num_beams, max_new_tokens, …
 
     def __post_init__(self) -> None:

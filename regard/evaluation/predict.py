@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from regard.core.errors import ConfigError, FormatError
+from regard.core.files import naming
 from regard.data.examples import Example
 from regard.formats.directory import Checkpoint
 from regard.objectives import objective as find
@@ -21,7 +20,7 @@ from regard.tasks.base import Prediction, Task
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.data import learners
 from regard.tasks.inference import ROWS, portions, predict_rows
-from regard.tasks.labeled import TASK, LabeledObjective
+from regard.tasks.labeled import TASK, LabeledObjective, task_facts
 from regard.tasks.task_tokens import marked
 from regard.training.data import options_of
 
@@ -102,15 +101,9 @@ class Predictor:
 
 def facts_of(loaded: Checkpoint) -> dict[str, Any]:
     """Returns what a model was trained for: its task.json, or facts from a published config."""
-    file = Path(loaded.path or "") / TASK
-    if loaded.path is not None and file.is_file():
-        try:
-            facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            known = {"task", "objective", "labels", "length"} <= set(facts)
-        except (ValueError, TypeError) as error:
-            raise FormatError(f"{file} is not valid JSON: {error}") from None
-        if not known:
-            raise FormatError(f"{file} must name task, objective, labels and length")
+    if loaded.path is not None and (facts := task_facts(loaded.path)):
+        with naming(loaded.path / TASK):
+            find_task(facts["task"])
         return facts
     task = headed_task(loaded.model, loaded.source)
     if task is None:

@@ -142,7 +142,7 @@ def facts_for(loaded: Checkpoint, task: str) -> dict[str, Any]:
     able = [name for name in TASKS if card.writes_tasks and find(name).writable]
     able = able if card.task_prefixes else [name for name in able if find(name).text_only]
     if place is not None and (place / RECIPE).is_file():
-        recipe = recipes.make(recipes.read(place / RECIPE))
+        recipe = recipes.read_recipe(place / RECIPE)
         if learns_to_write(recipe.objective.get("name", "")):
             length = recipe.batch.seq_len or LENGTH
             return published | {"task": task or of_pairs, "length": length, "tokens": length}

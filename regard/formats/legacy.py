@@ -6,7 +6,6 @@ refuses everything else that a pickle can contain, before it is built.
 
 from __future__ import annotations
 
-import json
 import pickle
 import shutil
 import warnings
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from regard.core.errors import FormatError
 from regard.core.files import replacing
-from regard.formats.weights import write_weights
+from regard.formats.weights import read_index, write_weights
 
 PICKLE, INDEX, TARGET = "pytorch_model.bin", "pytorch_model.bin.index.json", "model.safetensors"
 
@@ -81,14 +80,11 @@ def diagnosis(error: Exception) -> str:
 
 def read_shards(index: Path) -> dict[str, Tensor]:
     """Returns the tensors of all files that an index names, each from the file given there."""
-    try:
-        places: Any = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        files = sorted(set(places.values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(f"{index} is damaged: it has no table 'weight_map'") from error
+    places = read_index(index)
+    files = sorted(set(places.values()))
     tensors: dict[str, Tensor] = {}
     for name in files:
-        if not isinstance(name, str) or Path(name).name != name:
+        if Path(name).name != name:
             raise FormatError(f"{index} names {name!r}, which is not a file in its directory")
         shard = read(index.parent / name)
         for key in (key for key, place in places.items() if place == name):

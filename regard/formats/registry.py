@@ -4,7 +4,6 @@ and builds its model before the weights are read."""
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import warnings
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
+from regard.core.files import parse_json
 from regard.formats.format import Field, Format, TensorName
 from regard.models import FAMILIES, MODULES
 from regard.models.base import Model
@@ -238,12 +238,10 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise FormatError(
             f"{file} has {file.stat().st_size:,} bytes; a config.json has at most {CONFIG_LIMIT:,}"
         )
-    try:
-        config_json = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{file} is not valid JSON: {error}") from None
-    if not isinstance(config_json, dict):
-        raise FormatError(f"{file} holds {type(config_json).__name__} instead of an object")
+    advice = "download it again, or save the model again"
+    config_json = parse_json(
+        file.read_bytes(), str(file), error=FormatError, advice=advice, repeated=True
+    )
     if not isinstance(config_json.get("model_type"), str):
         config_json["model_type"] = type_of_class(file, config_json.get("architectures"))
     return config_json

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from regard.core.errors import FormatError
-from regard.core.files import flush_file, give_usual_rights
+from regard.core.files import flush_file, give_usual_rights, read_json
 from regard.formats.format import Format
 
 ALIGNED = 64  # bytes; products with unaligned tensors may differ in the last bit
@@ -92,14 +91,21 @@ class FormatWeights(Mapping[str, Tensor]):
         return [key for key in self.keys_in_file if key not in self.read]
 
 
+def read_index(index: Path) -> dict[str, str]:
+    """Returns the file of each tensor, as an index names it."""
+    kinds, advice = {"weight_map": dict[str, str]}, "download it again"
+    table = read_json(index, error=FormatError, advice=advice, kinds=kinds, repeated=True)
+    if table is None:
+        raise FormatError(f"{index} does not exist; {advice}")
+    places: dict[str, str] = table["weight_map"]
+    return places
+
+
 def listed(index: Path) -> list[str]:
     """Returns the files that an index names; none may be outside its directory."""
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise FormatError(f"{index} is damaged: it has no table 'weight_map'") from None
+    names = sorted(set(read_index(index).values()))
     for name in names:
-        if not isinstance(name, str) or Path(name).name != name:
+        if Path(name).name != name:
             raise FormatError(f"{index} names {name!r}, which is not a file in its directory")
     return names
 

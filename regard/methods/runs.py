@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.core.errors import ConfigError, FormatError
+from regard.core.errors import ConfigError, FormatError, RegardError
 from regard.core.files import read_json, write_json
 from regard.core.tables import from_table
 from regard.formats.registry import configure, extensions_of, format_of, heads_of, read_config
@@ -106,7 +106,7 @@ def run(
 ) -> dict[str, Any]:
     """Trains by a recipe of any kind and returns the content of run.json."""
     file = Path(out) / RECIPE
-    known = recipes.make(recipes.read(file)) if resume and file.is_file() else recipe
+    known = recipes.read_recipe(file) if resume and file.is_file() else recipe
     return train(recipe, out, data=data_for(known), resume=resume, display=display)
 
 
@@ -154,7 +154,8 @@ def part(recipe: Recipe, out: Path, learn: Learn) -> Facts:
 
 def ended(out: Path) -> Facts | None:
     """Returns the content of run.json if the run ended by itself, else None."""
-    facts = read_json(out / FACTS) or {}
+    kinds = {"outcome": str | None, "out": str | None, "progress": dict[str, Any] | None}
+    facts = read_json(out / FACTS, kinds=kinds, nan=True) or {}
     return facts if facts.get("outcome", "interrupted") != "interrupted" else None
 
 
@@ -186,7 +187,7 @@ def read_plan(file: Path, kind: type[Any], missing: str) -> BegunRun:
     try:
         options = from_table(kind, table["options"])
         return BegunRun(options, recipes.make(table.get("recipe", {})), table)
-    except (ConfigError, TypeError, KeyError, AttributeError) as error:
+    except (RegardError, TypeError, KeyError, AttributeError, ValueError) as error:
         raise FormatError(f"{file} cannot be read: {error}") from None
 
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from regard.core.atomic_dir import workplace
 from regard.core.errors import ConfigError, InputError, RegardError
+from regard.core.files import parse_json
 from regard.core.lock import RunLock
 from regard.data.corpus import MARKER, CorpusWriter, read_marker, write_marker
 from regard.data.examples import Example
@@ -223,7 +224,7 @@ def plain(tokenizer: Tokenizer) -> Tokenizer:
     """Returns the tokenizer without its chat template: turns are learned in the plain format."""
     files = {k: v for k, v in tokenizer.files.items() if k != "chat_template.jinja"}
     if "tokenizer_config.json" in files:
-        config = json.loads(files["tokenizer_config.json"])
+        config = parse_json(files["tokenizer_config.json"], "tokenizer_config.json", repeated=True)
         if config.pop("chat_template", None) is not None:
             files["tokenizer_config.json"] = json.dumps(config, indent=2).encode()
     return replace(tokenizer, files=files)

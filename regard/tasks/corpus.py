@@ -127,6 +127,8 @@ def read_all(name: str, recipe: Recipe, problems: Problems) -> list[Example]:
         "header": settings.header == "yes" if settings.header else None,
         "download": settings.download,
     }
+    if settings.max_bytes is not None:
+        options["max_bytes"] = settings.max_bytes
     task = settings.task or ""
     files, data = files_of(name, task), files_of(recipe.data, task)
     if settings.format and [Path(f).suffixes for f in files] == [Path(f).suffixes for f in data]:

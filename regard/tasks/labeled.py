@@ -27,15 +27,16 @@ from regard.tasks import task as find
 from regard.tasks.base import Prediction, Task
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.knowledge import KnowledgeInputs
+from regard.tasks.task_file import TASK, TASK_KINDS
 from regard.tasks.task_tokens import grown
 
-TASK = "task.json"
 ROWS = ("tokens", "segments", "facts")  # the entries of a sample with one value per token
 
 
 def task_facts(directory: Path) -> dict[str, Any]:
     """Reads task.json of a model directory. Returns an empty table if there is none."""
-    return read_json(directory / TASK, error=FormatError, advice="restore it") or {}
+    file = directory / TASK
+    return read_json(file, error=FormatError, advice="restore it", kinds=TASK_KINDS) or {}
 
 
 def text_writers() -> list[str]:

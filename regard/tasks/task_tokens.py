@@ -9,7 +9,8 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Fast
 
-from regard.core.errors import InputError
+from regard.core.errors import FormatError, InputError
+from regard.core.files import parse_json
 from regard.data.corpus import Special
 from regard.data.special_tokens import KEYS, SPELLINGS, completed, special_of
 from regard.data.tokenizer import Tokenizer
@@ -54,7 +55,7 @@ def extended(tokenizer: Tokenizer, name: str, roles: tuple[str, ...]) -> Tokeniz
         ("added_tokens.json", numbered),
     ):
         if file in files:
-            files[file] = amended(files[file], more, numbered)
+            files[file] = amended(files[file], file, more, numbered)
     longer = Tokenizer(fast, files)
     return completed(longer, special_of(longer, name))
 
@@ -76,10 +77,11 @@ def spelled(fast: Fast) -> dict[str, str]:
     return SPELLINGS[{"WordPiece": "wordpiece", "Unigram": "unigram"}.get(kind, "words")]
 
 
-def amended(file: bytes, more: dict[str, Any], numbered: dict[str, int]) -> bytes:
+def amended(file: bytes, name: str, more: dict[str, Any], numbered: dict[str, int]) -> bytes:
     """Returns a JSON file of a tokenizer with new entries."""
-    table = json.loads(file) | more
-    if "added_tokens_decoder" in table:
+    kinds = {"added_tokens_decoder": dict[str, Any] | None}
+    table = parse_json(file, name, error=FormatError, kinds=kinds, repeated=True) | more
+    if table.get("added_tokens_decoder") is not None:
         entry = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False,
                  "special": True}  # fmt: skip
         new = {str(i): {"content": word, **entry} for word, i in numbered.items()}

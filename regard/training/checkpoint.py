@@ -34,11 +34,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.core.errors import StorageError
-from regard.core.files import flush_directory
+from regard.core.files import check_kinds, flush_directory, read_json
 
 FORMAT = 1
 MARKER = "checkpoint.json"
 FACTS = "facts.json"
+MARKER_KINDS: dict[str, Any] = {"step": int, "best": bool, "files": dict[str, dict[str, Any]]}
+ADVICE = "remove this checkpoint to go on with the one before it"
 NAME = re.compile(r"step-(\d{8,})(?:\.(\d+))?")  # .1: the same step was written again
 PIECE = 2**22  # bytes that are written and hashed at a time
 ROOM = 2**16  # bytes beside the tensors: JSON, headers, half-filled blocks of the disk
@@ -72,7 +74,9 @@ class SavedCheckpoint:
         marker = read_marker(path)
         for name in marker["files"] if verify else (FACTS,):
             verify_file(path / name, **marker["files"][name])
-        facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+        facts = read_json(path / FACTS, advice=ADVICE, nan=True)
+        if facts is None:
+            raise StorageError(f"{path / FACTS} is missing")
         return cls(marker["step"], path, facts, marker["best"], tuple(marker["files"]))
 
     def tensors(self, name: str) -> dict[str, Tensor]:
@@ -292,17 +296,14 @@ def says_best(path: Path) -> bool:
 def read_marker(path: Path) -> dict[str, Any]:
     """Returns the marker after checking that its entries can be relied on."""
     file = path / MARKER
-    if not file.is_file():
+    marker = read_json(file, advice=ADVICE, kinds=MARKER_KINDS)
+    if marker is None:
         raise StorageError(f"{file} is missing")
-    try:
-        marker = json.loads(file.read_bytes())
-        step, best, files = marker["step"], marker["best"], marker["files"]
-        right = step == order(path)[0] and isinstance(best, bool) and FACTS in files
-        for name, entry in files.items():
-            right &= is_inside(name) and set(entry) == {"bytes", "sha256"}
-            right &= isinstance(entry["bytes"], int)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise StorageError(f"{file} is no marker of a checkpoint") from None
+    files = marker["files"]
+    right = marker["step"] == order(path)[0] and FACTS in files
+    for name, entry in files.items():
+        check_kinds(entry, {"bytes": int, "sha256": str}, f"{name!r} in {file}", advice=ADVICE)
+        right &= is_inside(name) and len(entry) == 2
     if marker.get("format") != FORMAT:
         raise StorageError(
             f"{file} has format {marker.get('format')!r}; this is {FORMAT}, so use the version "
@@ -310,7 +311,7 @@ def read_marker(path: Path) -> dict[str, Any]:
         )
     if not right:
         raise StorageError(f"{file} contradicts itself or its directory")
-    return dict(marker)
+    return marker
 
 
 def is_inside(name: str) -> bool:

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from regard.core.errors import UnknownName, counted
+from regard.core.files import parse_json
+from regard.core.terminal import visible
 
 Record = dict[str, Any]
 BARS = "▁▂▃▄▅▆▇█"
@@ -67,7 +69,7 @@ class PlainProgress:
         self.shown = -math.inf
 
     def say(self, text: str) -> None:
-        print(text, file=self.out or sys.stderr, flush=True)
+        print(visible(text), file=self.out or sys.stderr, flush=True)
 
     def start(self, facts: Record) -> None:
         for line in summary(facts):
@@ -119,7 +121,7 @@ class LiveProgress:
         self.screen.start()
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print(visible(text), markup=False, soft_wrap=True)
 
     def step(self, record: Record) -> None:
         self.average = self.smooth(float(record.get("loss", math.nan)))
@@ -236,16 +238,21 @@ class Metrics:
         self.file = self.board = None
 
 
+METRIC_KINDS: dict[str, Any] = {
+    "step": int, "loss": float | None, "lr": float | None, "norm": float | None,
+    "tokens": int | None, "seconds": float | None, "tokens_per_second": float | None,
+    "memory": float | None, "valid": dict[str, Any] | None,
+}  # fmt: skip
+
+
 def kept_bytes(path: Path, step: int) -> int:
     """Returns how many bytes of the file belong to the steps up to this one."""
     size = 0
+    if step == 0:  # a new run, whatever was there
+        return size
     with path.open("rb") as file:
-        for line in file:
-            try:
-                known = line.endswith(b"\n") and int(json.loads(line)["step"]) <= step
-            except (ValueError, TypeError, KeyError):
-                known = False
-            if not known:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n") or metrics_record(line, path, number)["step"] > step:
                 break
             size += len(line)
     return size
@@ -253,15 +260,14 @@ def kept_bytes(path: Path, step: int) -> int:
 
 def read_metrics(path: Path) -> list[Record]:
     """Reads all complete lines; the last line may be half-written while a run is going on."""
-    records = []
-    for line in path.read_bytes().splitlines() if path.is_file() else []:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            records.append(record)
-    return records
+    content = path.read_bytes() if path.is_file() else b""
+    lines = content.split(b"\n")[:-1]
+    return [metrics_record(line, path, number) for number, line in enumerate(lines, 1)]
+
+
+def metrics_record(line: bytes, path: Path, number: int) -> Record:
+    name, advice = f"{path}:{number}", "delete this line to go on"
+    return parse_json(line, name, advice=advice, kinds=METRIC_KINDS)
 
 
 def finite(value: Any) -> Any:

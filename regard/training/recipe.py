@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
-from regard.core.files import write_text
+from regard.core.files import naming, write_text
 from regard.core.options import RECIPE, SEED, SIZE, Key, has_option, option_of
 from regard.core.tables import Table, fields_of, from_table, without_none
 from regard.training.recipe_parts import (
@@ -176,13 +176,22 @@ def read(path: Path) -> Table:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FormatError(f"there is no recipe {path}; give a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not valid TOML: {error}") from None
 
 
 def read_resolved(path: Path) -> FrozenConfig:
-    """Reads the resolved recipe of a run."""
-    return from_table(FrozenConfig, read(path), what="recipe key")
+    """Reads the resolved recipe of a run, in which nothing may be missing."""
+    table = read(path)
+    with naming(path):
+        return from_table(FrozenConfig, table, what="recipe key")
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Reads a recipe file."""
+    table = read(path)
+    with naming(path):
+        return make(table)
 
 
 def find(name: str) -> Path:

@@ -13,6 +13,7 @@ from regard.core.options import (
     FORMAT,
     HEADER,
     LR,
+    MAX_BYTES,
     PRECISION,
     SKIP,
     STEPS,
@@ -185,6 +186,7 @@ class ExamplesConfig:
     # role -> name of the field, or its number
     fields: Annotated[Table, FIELD] = field(default_factory=dict)
     header: Annotated[Literal["yes", "no"] | None, HEADER] = None  # None: by the first line
+    max_bytes: Annotated[int | None, MAX_BYTES] = None  # None: that of the readers
     download: Annotated[bool, DOWNLOAD] = False
     classes: Annotated[bool, CLASSES] = False
     prefix: Annotated[

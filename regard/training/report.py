@@ -17,8 +17,8 @@ from typing import Any, TypeGuard
 import jinja2
 
 from regard.core.bilingual import Bilingual
-from regard.core.errors import RegardError
-from regard.core.files import write_text
+from regard.core.errors import RegardError, StorageError
+from regard.core.files import read_json, write_text
 from regard.formats.directory import describe
 from regard.report import clean
 from regard.report.charts import ChartAxis, Line, LineChart, smooth, thin
@@ -45,13 +45,12 @@ class RunRecord:
         recipe = text_of(directory / "recipe.toml")
         try:
             table = tomllib.loads(recipe)
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             table = {}
         try:
-            facts = json.loads(text_of(directory / "run.json") or "{}")
-        except ValueError:
+            facts = read_json(directory / "run.json", nan=True) or {}
+        except StorageError:
             facts = {}
-        facts = facts if isinstance(facts, dict) else {}
         return cls(directory, facts, table, recipe, read_metrics(directory / "metrics.jsonl"))
 
     @property

@@ -23,19 +23,21 @@ from typing import Any
 import torch
 
 from regard.core.errors import ConfigError, Diverged, RegardError, StorageError, counted
-from regard.core.files import write_json
+from regard.core.files import check_kinds, naming, write_json
 from regard.core.lock import RunLock
 from regard.core.stop import StopSignal
+from regard.core.tables import from_table
 from regard.formats import directory
 from regard.formats.generation_config import ended_by
 from regard.formats.registry import read_config
 from regard.objectives.base import Objective, hooks_of
+from regard.training import checkpoint
 from regard.training import recipe as recipes
 from regard.training.build import model_for
 from regard.training.checkpoint import Checkpoints, SavedCheckpoint, mean, order, whole
 from regard.training.data import TextData
 from regard.training.hardware import memory, quick_malloc
-from regard.training.loop import RISEN, Loop, StepMetrics
+from regard.training.loop import RISEN, Loop, RunProgress, StepMetrics
 from regard.training.parallel import ProcessGroup, is_joined, join, leave
 from regard.training.plan import TrainingPlan, prepare
 from regard.training.progress import (
@@ -263,7 +265,11 @@ class TrainingRun:
             self.watch.note("no checkpoint was written yet: starting from the beginning")
             return
         names = [name for name in STORED if f"{name}.safetensors" in saved.files]
-        self.loop.restore({name: saved.tensors(name) for name in names}, saved.facts["progress"])
+        with naming(file := saved.path / checkpoint.FACTS):
+            kinds = {"progress": dict[str, Any]}
+            check_kinds(saved.facts, kinds, file.name, advice=checkpoint.ADVICE)
+            progress = asdict(from_table(RunProgress, saved.facts["progress"]))
+        self.loop.restore({name: saved.tensors(name) for name in names}, progress)
         self.saved_step = saved.step
         self.watch.note(f"going on after step {saved.step:,}")
 
@@ -425,14 +431,15 @@ def started_again(recipe: Recipe, out: Path) -> bool:
     """Tells whether torchrun restarted the same command, which means that the run must resume."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or not (out / RECIPE).is_file():
         return False
-    before = recipes.make(recipes.read(out / RECIPE))
+    before = recipes.read_recipe(out / RECIPE)
     same = ("model", "data", "size", "seed")
     return all(getattr(before, name) == getattr(recipe, name) for name in same)
 
 
 def resumed(recipe: Recipe, out: Path) -> Recipe:
     """Returns the resolved recipe of a run; only its budget may grow."""
-    before = recipes.make(recipes.read(out / RECIPE))
+    recipes.read_resolved(out / RECIPE)  # a recipe that lost a part would go on in another way
+    before = recipes.read_recipe(out / RECIPE)
     return replaced(before, budget={"steps": recipe.budget.steps or before.budget.steps})
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from regard.core.errors import InputError, StorageError, UnknownName
 from regard.data import corpus as corpora
-from regard.data import encode
+from regard.data import encode, sample
 from regard.data.chunks import Chunking
 from regard.data.corpus import SPLITS, Corpus, read_marker
 from regard.data.prepare import PreparePlan, prepare
@@ -336,3 +336,48 @@ def test_a_long_line_is_prepared_in_bounded_memory(
     size, documents, peak = map(int, finished.stdout.split())
     assert (size, documents) == (long.stat().st_size, 3)
     assert peak < 240 * 2**20
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from regard.data.prepare import PreparePlan, prepare
+from regard.data.sources import SourceOptions
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+before = peak()
+reading = SourceOptions(split_by=sys.argv[3])
+prepare(PreparePlan((sys.argv[1],), Path(sys.argv[2]), reading, tokenizer="bytes"))
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units elsewhere")
+@pytest.mark.parametrize("split_by", ["line", "blank"])
+def test_many_short_lines_need_little_memory(tmp_path: Path, split_by: str) -> None:
+    """The sentences of a batch are bounded, not only their bytes: 265 MB more in one batch."""
+    file = tmp_path / "lines.txt"
+    file.write_text("a\n" * 200_000, "utf-8")
+    words = [sys.executable, "-c", PEAK, file, tmp_path / "data", split_by]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 160  # megabytes
+
+
+def test_batches_of_few_sentences_give_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text("One. Two! Three? " * 40 + "\n\n" + "Four.\n\n" * 30, "utf-8")
+    prepare(PreparePlan((str(file),), tmp_path / "a"))
+    monkeypatch.setattr(encode, "UNITS", 3)
+    prepare(PreparePlan((str(file),), tmp_path / "b"))
+    for name in sorted(path.name for path in (tmp_path / "a").iterdir()):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_sample_has_a_bounded_number_of_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample, "UNITS", 100)
+    units = sample.Sample(0)
+    for number in range(1000):
+        units.add(number, number, 0, "a")
+    assert 10 < len(units.units) <= 100 and not units.whole

@@ -19,6 +19,7 @@ from regard.core.errors import InputError, UnknownName
 from regard.data import files, sources
 from regard.data.builtin import NAME, python_docs
 from regard.data.files import ReadCounts
+from regard.data.readers import ExampleReader, ReaderOptions
 from regard.data.sources import (
     SourceOptions,
     by_blank_lines,
@@ -28,6 +29,7 @@ from regard.data.sources import (
     find,
     pairs,
 )
+from regard.tasks import task as find_task
 from tests.files import Write
 from tests.refusals import Refusal, refuses
 
@@ -295,3 +297,42 @@ def test_python_docs(tmp_path: Path) -> None:
     assert any('The "assert" statement' in text for text in texts)
     assert any("JSON (JavaScript Object Notation)" in text for text in texts)
     assert sum(text.isascii() for text in texts) > 0.8 * len(texts)
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.jsonl.zst", "a.json.gz", "a.parquet", "b.parquet"])
+def test_a_compressed_file_unpacks_to_a_stated_number_of_bytes(tmp_path: Path, name: str) -> None:
+    """Small on disk, large in memory; the option that allows more is named."""
+    file, text = tmp_path / name, "a" * 1000 + "\n"
+    rows = [{"text": text}] * 1000
+    if name.endswith("parquet"):
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(
+            pyarrow.Table.from_pylist(rows), file, compression="zstd",
+            use_dictionary=name == "b.parquet",
+        )  # fmt: skip
+    else:
+        content = (
+            text * 1000 if "txt" in name
+            else json.dumps(rows) if ".json." in name
+            else "\n".join(json.dumps(row) for row in rows)
+        ).encode()  # fmt: skip
+        pack = gzip.compress if name.endswith("gz") else pytest.importorskip("zstandard").compress
+        file.write_bytes(pack(content))
+    assert file.stat().st_size < 20_000
+    if ".json." in name:
+        schema = find_task("classify")
+        with refuses(InputError, name, "--max-bytes", "500,000"):
+            list(ExampleReader(file, schema, ReaderOptions(max_bytes=500_000)))
+        return
+    with refuses(InputError, name, "--max-bytes", "500,000"):
+        read(file, work=tmp_path, max_bytes=500_000)
+    assert len("".join(read(file, work=tmp_path, max_bytes=2_000_000))) > 900_000
+
+
+def test_a_plain_file_has_no_limit(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("a" * 1000, "utf-8")
+    assert read(file, work=tmp_path, max_bytes=10) == ["a" * 1000]
+    with refuses(InputError, "--max-bytes", "0"):
+        SourceOptions(max_bytes=0)

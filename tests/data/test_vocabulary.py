@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.core.errors import InputError, UnknownName
+from regard.core.errors import FormatError, InputError, UnknownName
 from regard.data.corpus import ROLES, Corpus
 from regard.data.prepare import PreparePlan, prepare
 from regard.data.sentences import sentences
@@ -255,7 +255,7 @@ def test_unknown_kind_and_damaged_configuration(tmp_path: Path) -> None:
         train("unigrams", TEXTS, vocab_size=None, lower=None, marks=0)
     tokenizer = train("bytes", TEXTS, vocab_size=None, lower=None, marks=0)
     tokenizer.files["tokenizer_config.json"] = b"{"
-    with refuses(InputError, "tokenizer_config.json of x", "JSON"):
+    with refuses(FormatError, "tokenizer_config.json of x", "JSON"):
         special_of(tokenizer, "x")
     bare = json.loads(tokenizer.files["tokenizer.json"])
     bare["added_tokens"] = []

@@ -1,18 +1,18 @@
-"""Turns as prompts: templates in a sandbox, the plain format, and a context that ends."""
+"""Turns as prompts: templates, the plain format, and a context that ends."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import pytest
 import torch
 
 from regard.api import LoadedModel
-from regard.core.errors import FormatError, InputError
+from regard.core.errors import InputError
 from regard.data.tokenizer import Tokenizer
-from regard.decoding.dialogue import Conversation, render, template_of
+from regard.decoding.dialogue import Conversation
 from regard.decoding.options import DecodingOptions
+from regard.decoding.templates import template_of
 from regard.models.t5 import T5
 from tests.decoding.small import talking, tokenizer
 from tests.laws.zoo import T5_SMALL, Specimen, everything
@@ -70,25 +70,6 @@ def test_a_template_marks_the_turns() -> None:
         dialogue.reset()
         assert [turn["role"] for turn in dialogue.turns] == ["system"]
     assert template_of(tokenizer("bytes-bpe")) is None
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-        "{{ messages.__init__.__globals__ }}",
-        "{% for i in range(999999999) %}{% endfor %}",
-        "{{ messages.append(1) }}",
-        "{% include '/etc/passwd' %}",
-        "{{ raise_exception('no system turns here') }}",
-        "{% if %}",
-        "{{ messages[0]['content'] + 1 }}",
-    ],
-    ids=["classes", "globals", "endless", "changes", "files", "refusal", "syntax", "types"],
-)
-def test_a_template_can_do_no_harm(template: str) -> None:
-    with refuses(FormatError, "chat template"):
-        render(template, [{"role": "user", "content": "a"}], {})
 
 
 def test_old_turns_are_forgotten() -> None:

@@ -142,6 +142,54 @@ def test_equal_to_transformers_xlnet(tmp_path: Any) -> None:
         assert [c.probability for c in candidates] == pytest.approx(top.values.tolist(), rel=1e-4)
 
 
+Sure = Callable[[str, str, str], FilledText]
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> Sure:
+    """A text filled by a model that is sure of one token."""
+
+    def filled(name: str, text: str, token: str) -> FilledText:
+        loaded = filler(name)
+        words: Any = loaded.tokenizer
+        sure = torch.full((len(words),), -10.0, dtype=torch.float64)
+        sure[int(words.ready.token_to_id(token))] = 10.0
+        by_rote = lambda _, hidden: sure.expand(len(hidden), -1)  # noqa: E731
+        monkeypatch.setattr(type(loaded.model), "logits", by_rote)
+        return fill(loaded, text, top_k=3)[0]
+
+    return filled
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "token", "expected"),
+    [
+        ("bert", "The ___ sat, ok?", "cat", "The cat sat, ok?"),
+        ("bert", "猫[MASK]在垫子上。", "坐", "猫坐在垫子上。"),
+        ("bert", "The c[MASK] sat", "##at", "The cat sat"),
+        ("bert", "The c ___ sat", "##at", "The cat sat"),
+        ("longformer", "The ___ sat,  ok?", "Ġcat", "The cat sat,  ok?"),
+        ("longformer", "___ cat", "ĠThe", "The cat"),
+        ("longformer", "The c___ sat", "at", "The cat sat"),
+        ("xlnet", "The ___ sat", "▁cat", "The cat sat"),
+        ("xlnet", "猫___在垫子上。", "坐", "猫坐在垫子上。"),
+    ],
+)
+def test_the_text_stays_as_it_is(
+    chosen: Sure, name: str, text: str, token: str, expected: str
+) -> None:
+    """But for its blanks: no letter gets smaller, and no space comes between Chinese characters."""
+    assert chosen(name, text, token).text == expected
+
+
+def test_white_space_fills_no_blank(chosen: Sure) -> None:
+    for name, token in (("longformer", "Ċ"), ("longformer", "Ġ"), ("xlnet", "▁")):
+        filled = chosen(name, "The ___ sat", token)
+        assert len(filled.blanks[0]) == 3
+        assert all(c.text.strip() and c.text != token for c in filled.blanks[0])
+        assert "Ċ" not in filled.text and "Ġ" not in filled.text
+
+
 def test_ways_of_writing_a_blank() -> None:
     for name, own in (("bert", "[MASK]"), ("longformer", "<|mask|>"), ("xlnet", "<mask>")):
         loaded = filler(name)

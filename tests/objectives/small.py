@@ -35,12 +35,12 @@ def write_corpus(
     directory.mkdir(parents=True, exist_ok=True)
     facts = {}
     for split in splits:
-        writer = CorpusWriter(directory, split, "u2")
+        writer = CorpusWriter(directory, split, "uint16")
         for document in documents:
             sentences = closed(document, special.end, kind)
             writer.add(sentences, bytes_per_token * sum(len(s) for s in sentences))
         facts[split] = writer.close()
-    about = {"dtype": "u2", "vocab_size": vocab_size, "special": asdict(special), "kind": kind}
+    about = {"dtype": "uint16", "vocab_size": vocab_size, "special": asdict(special), "kind": kind}
     write_marker(directory, {**about, "splits": facts})
     return directory
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from regard.core.errors import UnknownName
+from regard.core.errors import StorageError, UnknownName
 from regard.training import progress as watching
 from regard.training.progress import (
     LiveProgress,
@@ -173,11 +173,18 @@ def test_other_processes_write_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_reading_skips_what_is_broken(tmp_path):
+def test_reading_skips_an_unfinished_line_and_refuses_a_damaged_one(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"step": 1}\n[1]\n{"loss": 2}\n\xff\n{"step": 2}\n{"st')
+    path.write_bytes(b'{"step": 1}\n{"step": 2}\n{"st')
     assert read_metrics(path) == [{"step": 1}, {"step": 2}]
     assert read_metrics(tmp_path / "none") == []
+    for line in (b"[1]", b'{"loss": 2}', b"\xff", b'{"step": 2, "loss": "x"}', b"[" * 10**5, b""):
+        path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n')
+        with refuses(StorageError, f"{path}:2"):
+            read_metrics(path)
+        with refuses(StorageError, f"{path}:2"):  # and the steps behind it are not cut off
+            Metrics(path, board=False).begin(3)
+        assert path.read_bytes().endswith(b'{"step": 3}\n')
 
 
 def test_tensorboard_gets_the_same_numbers(tmp_path):

@@ -1,7 +1,9 @@
 """The C++ kernels, which are compiled for this machine at their first use and cached for the next.
 
 They are optional: without g++ (or with REGARD_NATIVE=0 in the environment) plain torch computes the
-same. They use the OpenMP library that torch has loaded, so there is only one set of threads.
+same. A cached library runs in this process with all its rights, so it is loaded only if nobody else
+could have written it. It uses the OpenMP library that torch has loaded, so there is only one set of
+threads.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
+import warnings
 from pathlib import Path
 
 SOURCES = ("kernels.cpp", "int8.cpp", "step.cpp")
@@ -46,14 +50,33 @@ def build(compiler: str) -> Path:
     made_of = [*texts, " ".join(FLAGS).encode(), version, processor()]
     name = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:20]
     path = cache() / f"kernels-{name}.so"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not is_private(path.parent):
+        warnings.warn(
+            f"the compiled kernels are not used, since {path.parent} belongs to another user or "
+            f"others may write to it; say 'chmod go-w {path.parent}', or choose another place with "
+            "XDG_CACHE_HOME",
+            stacklevel=2,
+        )
+        raise PermissionError(path.parent)
+    if not path.exists() or not is_private(path):
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
             draft = Path(scratch) / path.name
             command = [compiler, *FLAGS, *(str(here / name) for name in SOURCES), "-o", str(draft)]
             subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+            draft.chmod(0o700)
             draft.replace(path)  # atomic, even if another process builds the same library
     return path
+
+
+def is_private(path: Path) -> bool:
+    """Returns whether the file or directory itself (no link) belongs to this user, and only this
+    user may write to it."""
+    if not hasattr(os, "geteuid"):  # Windows: the profile of a user is the user's own
+        return True
+    facts = path.lstat()
+    link = stat.S_ISLNK(facts.st_mode)
+    return not link and facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
 
 
 def cache() -> Path:

@@ -18,15 +18,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from regard.core.errors import ConfigError, InputError, RegardError
-from regard.core.files import read_json, write_json
+from regard.core.errors import ConfigError, FormatError, InputError, RegardError
+from regard.core.files import naming, read_json, write_json
 from regard.core.lock import RunLock
 from regard.core.options import SEEDS, VOCAB_SIZE, Option
+from regard.core.tables import from_table
 from regard.data.corpus import MARKER, read_marker
 from regard.lab.compare.lineup import NGRAM, LineupEntry, ModelBudget
 from regard.objectives import objective
@@ -34,6 +35,14 @@ from regard.training.progress import read_metrics
 
 PLAN, CELLS, RUNS, DATA = "compare.json", "cells", "runs", "data"
 COSTS = "costs"  # one cell for all models
+COST_KINDS: dict[str, Any] = {"curves": dict[str, Any]}
+CELL_KINDS: dict[str, Any] = {
+    "model": str | None, "objective": str | None, "seed": int | None, "parameters": int | None,
+    "steps": int | None, "tokens": int | None, "seconds": float | None, "flops": float | None,
+    "valid": dict[str, Any] | None, "curve": list[dict[str, Any]] | None,
+    "bits_per_byte": float | None, "peak_memory": float | None,
+}  # fmt: skip
+RUN_KINDS: dict[str, Any] = {"outcome": str, "progress": dict[str, Any], "model": dict[str, Any]}
 LOOK = 0.5  # seconds between two reads of a run's metrics
 TURNING = ("shift", "two_directions", "pairs")  # options that change the order of the text
 PATIENCE = 60.0  # seconds that a run has to save itself
@@ -73,9 +82,9 @@ class ComparisonPlan:
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> ComparisonPlan:
-        lists = {k: tuple(v) for k, v in table.items() if isinstance(v, list)}
-        entries = tuple(LineupEntry(**entry) for entry in table["entries"])
-        return cls(**table | lists | {"entries": entries, "budget": ModelBudget(**table["budget"])})
+        """Builds the plan that `table` wrote."""
+        entries = [from_table(LineupEntry, entry) for entry in table["entries"]]
+        return replace(from_table(cls, table | {"entries": []}), entries=tuple(entries))
 
 
 @dataclass(frozen=True)
@@ -132,13 +141,13 @@ class Comparison:
     def found(self) -> dict[str, Any]:
         """Returns everything that has been measured so far."""
         names = [NGRAM, *(cell.name for cell in self.cells)]
-        cells = {name: read_json(self.out / CELLS / f"{name}.json") for name in names}
+        cells = {name: read_cell(self.out / CELLS / f"{name}.json") for name in names}
         return {
             "plan": self.plan.table(),
             "data": read_marker(self.out / DATA)["splits"] if self.prepared else {},
             "cells": {name: cell for name, cell in cells.items() if cell is not None},
             "missing": [name for name in names[1:] if cells[name] is None],
-            "costs": read_json(self.out / CELLS / f"{COSTS}.json"),
+            "costs": read_cell(self.out / CELLS / f"{COSTS}.json"),
         }
 
     def attempt(self, name: str, make: Callable[[], dict[str, Any]]) -> str:
@@ -156,14 +165,14 @@ class Comparison:
         file = self.out / CELLS / f"{COSTS}.json"
         firsts = (cell for cell in self.cells if cell.seed == 1)
         learned = {c.entry.name for c in firsts if (file.parent / f"{c.name}.json").is_file()}
-        known = read_json(file)
+        known = read_cell(file)
         if known is not None and not learned <= known["curves"].keys():
             file.unlink()
         return self.attempt(COSTS, self.costs) if learned else ""
 
     def once(self, name: str, make: Callable[[], dict[str, Any]]) -> None:
         file = self.out / CELLS / f"{name}.json"
-        known = read_json(file)
+        known = read_cell(file)
         if known is None:
             known = make()
             write_json(file, known)
@@ -266,7 +275,7 @@ class Comparison:
         return self.child(["-m", "regard.lab.compare.costs", str(self.out)])
 
     def train(self, cell: ComparisonCell, run: Path) -> dict[str, Any]:
-        facts = read_json(run / "run.json")
+        facts = read_json(run / "run.json", kinds=RUN_KINDS, nan=True)
         if facts is not None and facts.get("outcome") in ("done", "out of time"):
             return facts
         words = ["-m", "regard", "train", *self.command(cell, run), "--quiet", "--json"]
@@ -380,6 +389,11 @@ def stopping(process: subprocess.Popen[str]) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def read_cell(file: Path) -> dict[str, Any] | None:
+    """Returns what was measured of a model, or the costs of all."""
+    return read_json(file, kinds=COST_KINDS if file.stem == COSTS else CELL_KINDS, nan=True)
+
+
 def begin(plan: ComparisonPlan, out: Path) -> None:
     """Writes the plan; raises ConfigError if the directory is in use."""
     present: set[str] = {file.name for file in out.iterdir()} if out.exists() else set()
@@ -391,7 +405,9 @@ def begin(plan: ComparisonPlan, out: Path) -> None:
 
 
 def again(out: Path) -> ComparisonPlan:
-    table = read_json(out / PLAN)
+    kinds = {"entries": list[dict[str, Any]]}
+    table = read_json(out / PLAN, error=FormatError, advice="restore it", kinds=kinds)
     if table is None:
         raise ConfigError(f"{out} has no {PLAN}; there is no comparison to resume")
-    return ComparisonPlan.of(table)
+    with naming(out / PLAN):
+        return ComparisonPlan.of(table)

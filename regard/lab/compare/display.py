@@ -7,6 +7,7 @@ import os
 import sys
 from typing import IO, Any
 
+from regard.core.terminal import visible
 from regard.lab.compare.lineup import validates_exactly
 from regard.training.progress import Record, duration, number, size
 
@@ -26,7 +27,8 @@ class LineDisplay:
             return
         self.states[name] = state
         details = figures(record) if state == "done" else ""
-        print(" · ".join(filter(None, (name, state, details))), file=self.out, flush=True)
+        line = " · ".join(filter(None, (name, state, details)))
+        print(visible(line), file=self.out, flush=True)
 
     def stop(self) -> None: ...
 
@@ -48,7 +50,7 @@ class LiveTable:
         if name:
             self.rows[name] = record
         else:
-            self.note = str(record.get("state", ""))
+            self.note = visible(str(record.get("state", "")))
 
     def stop(self) -> None:
         self.live.stop()

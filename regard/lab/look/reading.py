@@ -8,6 +8,7 @@ another text before it, as memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -27,7 +28,9 @@ from regard.tasks import TASKS
 from regard.tasks import task as find
 from regard.tasks.labeled import task_facts
 
-LONGEST = 8192  # tokens; the attention of a longer text would not fit into the usual memory
+LONGEST = 8192  # tokens
+CELLS = 2**27  # weights of one layer's heads; more would not fit into the usual memory
+WIDEST = 64  # characters of a token; a text with more for each is not even encoded
 SAID = 40  # positions of a prediction order that a note names
 NEW = 64  # tokens that a decoder writes if no target is given
 
@@ -101,7 +104,28 @@ def read(loaded: Checkpoint, text: str | Sequence[int], options: LookOptions) ->
 # -- ids
 
 
+def longest(loaded: Checkpoint) -> int:
+    """Returns how many tokens a page shows: all heads of a layer are in memory at once. Windows
+    need little."""
+    if "global_tokens" in loaded.model.accepts:
+        return LONGEST
+    return min(LONGEST, math.isqrt(CELLS // getattr(loaded.config, "heads", 1)))
+
+
+def check_lengths(loaded: Checkpoint, texts: Sequence[str | Sequence[int] | None]) -> None:
+    """Refuses texts that are too long before anything is computed."""
+    for text in texts:
+        if text is not None:
+            encoded(loaded, text, special=False)
+
+
 def encoded(loaded: Checkpoint, text: str | Sequence[int], *, special: bool) -> list[int]:
+    most = longest(loaded)
+    if len(text) > WIDEST * most:
+        raise InputError(
+            f"the text has {len(text):,} characters; a page shows up to {most:,} tokens of this "
+            "model, so shorten it"
+        )
     if not isinstance(text, str):
         ids = [int(i) for i in text]
         Prompts(loaded).check_known("the text", ids)
@@ -109,9 +133,10 @@ def encoded(loaded: Checkpoint, text: str | Sequence[int], *, special: bool) -> 
         ids = Prompts(loaded).words().encode(readable(text), special=special)
     if not ids:
         raise InputError("there is no text to look at; give one with at least one word")
-    if len(ids) > LONGEST:
+    if len(ids) > most:
         raise InputError(
-            f"the text has {len(ids):,} tokens; a page shows up to {LONGEST:,}, so shorten it"
+            f"the text has {len(ids):,} tokens; a page shows up to {most:,} of this model, so "
+            "shorten it"
         )
     return ids
 
@@ -291,11 +316,6 @@ def of_pair(
         notes.append(note("written", count=len(target)))
     else:
         target = encoded(loaded, options.target, special=False)
-    for ids in (source, target):
-        if len(ids) > LONGEST:
-            raise InputError(
-                f"a text has {len(ids):,} tokens; a page shows up to {LONGEST:,}, so shorten it"
-            )
     first = tokens_of(loaded.tokenizer, [model.config.start_id])[0]
     start = LookToken(first.text, marks=("start",))
     names = {

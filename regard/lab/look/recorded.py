@@ -16,7 +16,14 @@ from regard.core.errors import InputError, StorageError
 from regard.decoding.decode_state import at_rest
 from regard.formats.directory import Checkpoint
 from regard.lab.look.packing import Packed, Precision, pack, thumbnail
-from regard.lab.look.reading import AttentionReading, LookOptions, Note, StackPart, read
+from regard.lab.look.reading import (
+    AttentionReading,
+    LookOptions,
+    Note,
+    StackPart,
+    check_lengths,
+    read,
+)
 from regard.lab.look.rollout import CrossRollout, Rollout
 from regard.lab.look.tokens import LookToken
 from regard.lab.look.weights import HeadWeights, matrices, shape
@@ -163,6 +170,8 @@ def look(
         pairs.append((loaded, second))
     if against is not None:
         pairs.append((against, text))
+    for model, own_text in pairs:
+        check_lengths(model, [own_text, target, memory])
     names = titles([each for each, _ in pairs])
     sides = []
     for name, (model, own_text) in zip(names, pairs, strict=True):

@@ -169,8 +169,7 @@ class MaskedAugmenter:
         ids = [row.ids for row in rows]
         tokens, attention_mask = right_padded(ids, self.model.device, self.filler.special.pad or 0)
         hidden = self.hidden(rows, tokens, attention_mask)
-        p = self.model.logits(hidden).float().softmax(-1)
-        best = p.topk(min(self.top, p.size(-1)))
+        best = self.filler.best(hidden)
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [self.words_of(tokens, chances) for tokens, chances in pairs]
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from regard.core.atomic_dir import workplace
 from regard.core.errors import ConfigError, FormatError
+from regard.core.tables import brief, fits
 from regard.data.corpus import MARKER, SPLITS, Corpus, CorpusWriter, read_marker, write_marker
 from regard.data.tokenizer import FILES
 from regard.decoding.generation import generate
@@ -30,6 +31,8 @@ LONGER = 2.0  # a target has at most this many times the tokens of its source, a
 FEW = 16
 
 Watch = Callable[[int, int], None]  # (sources done, sources in total)
+
+AGAIN = "delete it to let the teacher write again"
 
 
 def teach_pairs(
@@ -120,7 +123,7 @@ def count_finished(notes: Path, settings: dict[str, Any]) -> int:
     text = notes.read_bytes()
     whole = text[: text.rfind(b"\n") + 1]
     lines = whole.splitlines()
-    if not lines or json.loads(lines[0]) != settings:
+    if not lines or parsed(lines[0], notes) != settings:
         raise FormatError(
             f"{notes} was begun with other data, another teacher (or other weights of it) or other "
             "beams; restore them, or begin with another --out"
@@ -135,7 +138,17 @@ def lines_of(notes: Path) -> Iterator[list[int]]:
     with notes.open(encoding="utf-8") as file:
         next(file)
         for line in file:
-            yield json.loads(line)
+            ids = parsed(line, notes)
+            if not fits(ids, list[int]):
+                raise FormatError(f"{notes} is damaged: {brief(ids)} is no list of ids; {AGAIN}")
+            yield ids
+
+
+def parsed(line: str | bytes, notes: Path) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{notes} is damaged ({error}); {AGAIN}") from None
 
 
 def write_pairs(

@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from regard.core.errors import ConfigError
-from regard.core.files import replacing, write_json
+from regard.core.errors import ConfigError, StorageError
+from regard.core.files import read_json, replacing, write_json
 from regard.data.problems import Problems
 from regard.evaluation.predictors import predictor_for
 from regard.formats.directory import load
@@ -31,7 +31,9 @@ def labeled_by_a_first(
     part(recipe, out / FIRST, learn)
     if not (out / SURE).is_file():
         write_labels(recipe, out, stages)
-    summary: Facts = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
+    summary: Facts | None = read_json(out / SUMMARY, kinds={"kept": dict[str, int]})
+    if summary is None:
+        raise StorageError(f"{out / SUMMARY} is missing; remove {out / SURE} to make both again")
     watch(display).note(in_words(summary, stages))
     return summary
 

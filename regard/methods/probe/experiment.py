@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import ConfigError, FormatError, InputError, StorageError
-from regard.core.files import read_json, write_text
+from regard.core.files import parse_json, read_json, write_text
 from regard.core.lock import RunLock
 from regard.core.progress import Progress
 from regard.formats.directory import load
@@ -29,6 +29,9 @@ from regard.methods.probe.report import Key, summary
 from regard.methods.probe.states import add_weights, forget, untrained
 from regard.methods.runs import read_plan, write_plan
 
+CELL_KINDS: dict[str, Any] = {
+    "source": str, "what": str, "seed": int, "layer": int | str | None, "figures": dict[str, Any],
+}  # fmt: skip
 CELLS, RESULT, PAGE, STATES = "cells.jsonl", "probe.json", "probe.html", "states"
 
 
@@ -164,17 +167,16 @@ def read_cells(file: Path) -> dict[Key, dict[str, Any]]:
     cells: dict[Key, dict[str, Any]] = {}
     if not file.is_file():
         return cells
-    text = file.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
+    content = file.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
     for number, line in enumerate(whole.splitlines(), 1):
-        try:
-            cell = json.loads(line)
-            key = (cell["source"], cell["what"], cell["seed"], cell["layer"])
-            cells[key] = cell["figures"]
-        except (ValueError, KeyError, TypeError):
-            raise FormatError(f"{file}:{number} is damaged; delete the line to go on") from None
-    if whole != text:
-        write(file, whole)
+        cell = parse_json(
+            line, f"{file}:{number}", error=FormatError, kinds=CELL_KINDS, nan=True,
+            advice="delete the line to go on",
+        )  # fmt: skip
+        cells[cell["source"], cell["what"], cell["seed"], cell["layer"]] = cell["figures"]
+    if whole != content:
+        write(file, whole.decode())
     return cells
 
 

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer as Fast
 
-from regard.core.errors import ConfigError
+from regard.core.errors import ConfigError, FormatError
+from regard.core.files import parse_json
 from regard.data.tokenizer import Tokenizer
 from regard.formats import BESIDE, Checkpoint
 from regard.formats.directory import heads_in, save
@@ -109,7 +110,10 @@ def renumbered(tokenizer: Tokenizer, table: dict[str, Any], ids: list[int]) -> T
             around[side][1] = place[around[side][1]]
     files = {"tokenizer.json": json.dumps(table, ensure_ascii=False).encode()}
     if "tokenizer_config.json" in tokenizer.files:
-        config = json.loads(tokenizer.files["tokenizer_config.json"])
+        name, kinds = "tokenizer_config.json", {"added_tokens_decoder": dict[str, Any] | None}
+        config = parse_json(
+            tokenizer.files[name], name, error=FormatError, kinds=kinds, repeated=True
+        )
         marks = config.get("added_tokens_decoder") or {}
         config["added_tokens_decoder"] = {
             str(place[int(i)]): entry for i, entry in marks.items() if int(i) in place

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 import regard.attention.native as module
 from regard.attention.dropout import Dropout
 from regard.attention.native import build, library
+from tests.refusals import warns
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +70,41 @@ def test_it_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [p.name for p in path.parent.iterdir()] == [path.name]
     monkeypatch.setattr(module, "processor", lambda: b"another")
     assert module.build(compiler) != path
+
+
+def test_only_a_library_that_nobody_else_could_write_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = '[ "$1" = --version ] && exit; for out; do :; done; echo ours > "$out"'
+    command = str(compiler(tmp_path, quick))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    before = os.umask(0o002)
+    try:
+        path = build(command)
+    finally:
+        os.umask(before)
+    own = path.read_bytes()
+    assert path.stat().st_mode & 0o022 == 0 and path.parent.stat().st_mode & 0o022 == 0
+
+    def planted(change: Callable[[], object]) -> None:
+        """A cached file that another could have written is compiled again."""
+        path.write_bytes(b"not our code")
+        change()
+        assert build(command) == path and path.read_bytes() == own and not path.is_symlink()
+
+    planted(lambda: path.chmod(0o777))
+    planted(lambda: path.chmod(0o720))
+    planted(lambda: link(path))
+    if os.geteuid() == 0:
+        planted(lambda: os.chown(path, 12345, -1))
+    path.parent.chmod(0o777)
+    with warns(UserWarning, str(path.parent), "chmod go-w"):
+        assert library() is None
+    still_works()
+
+
+def link(path: Path) -> None:
+    path.unlink()
+    other = path.with_name("other.so")
+    other.write_bytes(b"not our code")
+    path.symlink_to(other)

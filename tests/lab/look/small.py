@@ -16,6 +16,7 @@ from regard.models.base import Config, Model
 from regard.models.bert import Bert, BertConfig
 from regard.models.gpt import GPT, GPTConfig
 from regard.models.longformer import Longformer, LongformerConfig
+from regard.models.t5 import T5, T5Config
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.models.transformer_xl import TransformerXL, TransformerXLConfig
 from regard.models.xlnet import XLNet, XLNetConfig
@@ -33,6 +34,7 @@ CONFIGS: dict[str, tuple[type[Model], Config]] = {
             **SHAPE, cutoffs=(), ratio=1, head_size=8, mem_len=6, same_length=False
         ),
     ),
+    "t5": (T5, T5Config(**SHAPE, head_size=8)),
     "xlnet": (XLNet, XLNetConfig(**SHAPE, head_size=8)),
     "longformer": (Longformer, LongformerConfig(**SHAPE, context=4096, window=(4, 8))),
 }

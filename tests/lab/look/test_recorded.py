@@ -23,7 +23,7 @@ from regard.lab.look.tokens import tokens_of
 from regard.lab.look.weights import KeyBand
 from regard.models.state import State
 from tests.decoding.small import draw
-from tests.lab.look.small import informed, recorded, speaking
+from tests.lab.look.small import CONFIGS, informed, recorded, speaking
 from tests.laws.zoo import VOCABULARY, ZOO, Specimen
 from tests.refusals import refuses
 
@@ -353,6 +353,33 @@ def test_the_command(tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_refusals(family: str, text: Any, options: Any, error: Any, names: list[str]) -> None:
     with refuses(error, *names):
         look(speaking(family), text, **options)
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_long_texts_are_refused_before_anything_is_computed(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first text, the second, the target and the memory; of tokens or of letters."""
+    loaded = speaking(family)
+    monkeypatch.setattr(type(loaded.model), "forward", computed)
+    changes: list[dict[str, Any]] = [{"second": [1] * 9000}]
+    changes += [{"target": [1] * 9000}] if loaded.model.kind == "encoder-decoder" else []
+    changes += [{"memory": [1] * 9000}] if loaded.model.remembers == "rows" else []
+    for text, options in [([1] * 9000, {}), *(([1], each) for each in changes)]:
+        with refuses(InputError, "9,000 tokens", "8,192"):
+            look(loaded, text, **options)
+    with refuses(InputError, "1,000,000 characters", "8,192"):
+        look(loaded, " " * 999_999 + "a")
+
+
+def computed(*_: object, **__: object) -> None:
+    raise AssertionError("the model was run")
+
+
+def test_many_heads_leave_room_for_fewer_tokens() -> None:
+    loaded = speaking("t5", heads=32)
+    with refuses(InputError, "2,049 tokens", "2,048"):
+        look(loaded, [1] * 2049)
 
 
 def test_a_model_without_attention_or_memory_is_refused() -> None:

@@ -17,6 +17,9 @@ from regard.data.examples import LabeledExample, TaggedExample
 from regard.decoding import fill
 from regard.methods.augment.masked import MaskedAugmenter
 from regard.methods.augment.processes import build
+from regard.models.longformer import Longformer
+from tests.decoding.small import tokenizer
+from tests.laws.zoo import LONG, Specimen, everything
 from tests.methods.augment.small import translator
 from tests.refusals import refuses
 from tests.tasks import tuning
@@ -146,3 +149,14 @@ def test_what_is_refused(bert: LoadedModel, tmp_path: Path) -> None:
         MaskedAugmenter(bert, rule="tinyber")
     with refuses(ConfigError, "top is 0"):
         MaskedAugmenter(bert, top=0)
+
+
+def test_white_space_is_no_candidate() -> None:
+    """A byte-level tokenizer spells a line break Ċ, which looks like a letter."""
+    words = tokenizer("bytes-bpe")
+    config = LONG.replace(vocab_size=len(words))
+    loaded = LoadedModel(Specimen("longformer", Longformer, config, everything).fresh(), words)
+    augmenter = MaskedAugmenter(loaded, top=len(words))
+    guesses, chances = augmenter.candidates(split("the cat sat"), [1])[0]
+    assert "cat" in guesses and not set("ĊĠĉč") & set("".join(guesses))
+    assert (chances > 0).all()

@@ -117,7 +117,7 @@ class FollowedExperiment(ClaimExperiment):
         whose = f"{Path(source).stem} {self.function.__name__} {arm} {cell.seed} {room.effort:g}"
         name = f"{whose} {mark(*ENGINE, source)}".replace(" ", "-").replace("/", "-")
         file = room.place / "followed" / f"{name}.json"
-        waiting: dict[str, Figures] | None = read_json(file)
+        waiting: dict[str, Figures] | None = read_json(file, nan=True)
         if waiting is None:
             measured = self.function(arm, cell.seed, room)
             waiting = {f"{arm} | {at:g}": figures for (arm, at), figures in measured.items()}

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.bilingual import Bilingual
-from regard.core.files import read_json
 from regard.lab.claims import claim as find
 from regard.lab.claims import names
 from regard.lab.claims.engine.chart import drawn
 from regard.lab.claims.engine.claim import Claim
 from regard.lab.claims.engine.experiment import ComputedExperiment
 from regard.lab.claims.engine.rules import NOT, REPRODUCED, UNDECIDED, standard_error
-from regard.lab.claims.engine.run import FACTS
+from regard.lab.claims.engine.run import read_facts
 from regard.metrics.figures import jsonable
 from regard.report import pages
 from regard.training.report import replace
@@ -40,7 +39,7 @@ def write_page(claim: Claim, facts: dict[str, Any], place: Path) -> Path:
 
 def write_gallery(out: Path) -> Path:
     """Writes gallery.html over the claims that were run in `out`."""
-    return replace(out / GALLERY, gallery({n: read_json(out / n / FACTS) for n in names()}))
+    return replace(out / GALLERY, gallery({n: read_facts(out, n) or None for n in names()}))
 
 
 def page(claim: Claim, facts: dict[str, Any]) -> str:

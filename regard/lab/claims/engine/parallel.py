@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Lock
 
+from regard.core.terminal import visible
 from regard.lab.compare.comparison import die_with_parent
 
 LAST = 3  # last lines of a failed process that are shown
@@ -60,7 +61,7 @@ class ParallelClaims:
         last: deque[str] = deque(maxlen=LAST)
         for line in process.stderr:
             last.append(line.strip())
-            print(f"{name}: {line.strip()}", file=sys.stderr, flush=True)
+            print(visible(f"{name}: {line.strip()}"), file=sys.stderr, flush=True)
         code = process.wait()
         with self.lock:
             self.running.discard(process)

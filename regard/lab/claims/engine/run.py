@@ -22,6 +22,10 @@ from regard.lab.claims.engine.claim import Claim, ClaimCell
 from regard.lab.claims.engine.experiment import Workspace
 from regard.lab.claims.engine.rules import Values
 
+CELL_KINDS: dict[str, Any] = {"figures": dict[str, float]}
+FACT_KINDS: dict[str, Any] = {
+    "verdict": str, "because": str, "effort": float, "seeds": int, "cells": list[dict[str, Any]],
+}  # fmt: skip
 CELLS, FACTS, TEXTS = "cells", "claim.json", "texts"
 Tell = Callable[[ClaimCell, dict[str, float]], None]
 
@@ -47,7 +51,7 @@ def run(
         values: dict[tuple[str, float], list[dict[str, float]]] = {}
         for cell in claim.cells(seeds):
             file = place / CELLS / f"{cell.name}.json"
-            record = read_json(file)
+            record = read_json(file, kinds=CELL_KINDS, nan=True)
             if record is None or any(record.get(key) != value for key, value in wanted.items()):
                 record = wanted | {"figures": claim.experiment.figures(cell, room)}
                 write_json(file, record)
@@ -56,6 +60,11 @@ def run(
         facts = judged(claim, values, effort)
         write_json(place / FACTS, facts)
     return facts
+
+
+def read_facts(out: Path, name: str) -> dict[str, Any]:
+    """Returns the content of a claim's claim.json; {} if it was not tried there."""
+    return read_json(out / name / FACTS, kinds=FACT_KINDS, nan=True) or {}
 
 
 def setting(claim: Claim) -> str:

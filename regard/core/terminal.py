@@ -1,0 +1,25 @@
+"""Text of unknown origin on a terminal: what would steer the terminal is shown, not sent."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import IO
+
+# Control characters but tab and line feed, and those that turn the direction of writing.
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    r"""Returns the text with its control characters written out: an escape becomes \x1b."""
+    return STEERING.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def shown(text: str, stream: IO[str] | None = None) -> str:
+    """Returns the text as it is printed: exact in a file or a pipe, `visible` on a terminal."""
+    return visible(text) if (stream or sys.stdout).isatty() else text
+
+
+def json_visible(text: str) -> str:
+    r"""Returns JSON with the same meaning and without control characters: \u009b."""
+    return STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
