@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention, Kernel, unseen
 from regard.attention.kernels import AttentionArgs
 from regard.attention.pattern import Pattern
-from regard.core.bilingual import Bilingual
 from regard.core.errors import InputError
+from regard.core.text import Bilingual
 
 if TYPE_CHECKING:
     from regard.report import notebook

@@ -18,7 +18,7 @@ from regard.cli.use import LEARNED, WRITING, opened
 from regard.core.errors import ConfigError, InputError, StorageError
 from regard.core.options import LR, Argument, Option, PartialOptions
 from regard.core.tables import Table
-from regard.core.terminal import visible
+from regard.core.text import visible
 from regard.data.readers import ReaderOptions as Reading
 from regard.decoding.options import DecodingOptions as Decoding
 from regard.evaluation.options import EvaluateOptions, NgramOptions, PromptOptions

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regard.core.errors import InputError
-from regard.core.terminal import json_visible, shown, visible
+from regard.core.text import json_visible, shown, visible
 
 if TYPE_CHECKING:
     from regard.cli.options import Command

@@ -22,7 +22,7 @@ from regard.core.options import (
     PartialOptions,
 )
 from regard.core.tables import Table
-from regard.core.terminal import shown
+from regard.core.text import shown
 from regard.data.readers import ReaderOptions as Reading
 from regard.decoding.options import DecodingOptions as Decoding
 from regard.evaluation.options import EmbedOptions

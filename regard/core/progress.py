@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from regard.core.terminal import visible
+from regard.core.text import visible
 
 
 class Progress:

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from regard.core.bilingual import Bilingual
 from regard.core.errors import ConfigError
+from regard.core.text import Bilingual
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.beam import Beams, Hypothesis, Rules
 from regard.decoding.decode_state import DecodeState, at_rest, reader_for

@@ -10,8 +10,7 @@ from regard.data.corpus import Special
 from regard.data.special_tokens import special_of
 from regard.data.tokenizer import Tokenizer
 from regard.formats.directory import Checkpoint
-from regard.formats.format import generation_fields
-from regard.formats.generation_config import known
+from regard.formats.format import generation_fields, known
 
 Prompt = str | Sequence[int]  # a text, or its ids
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.core.bilingual import Bilingual
+from regard.core.text import Bilingual
 from regard.report import clean
 from regard.report.charts import ChartAxis, Line, LineChart
 from regard.report.pages import Figure, Text, both_of, filled, named, page, words

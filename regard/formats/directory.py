@@ -27,7 +27,9 @@ from regard.formats.format import (
     Format,
     TensorName,
     stacked,
+    token_ids,
     unstacked,
+    write_generation_config,
 )
 from regard.formats.registry import (
     OWN,
@@ -189,8 +191,6 @@ def save(
 ) -> Path:
     """Writes config.json, generation_config.json, model.safetensors and the tokenizer; existing
     files are replaced. `source` and `generation_config` are the files that the model came with."""
-    from regard.formats.generation_config import token_ids, write_generation_config
-
     target = Path(path)
     family = model.family.name
     format_, _ = format_for(family, model.config, model.extensions)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-from regard.core.bilingual import Bilingual
+from regard.core.text import Bilingual
 from regard.report import clean
 
 Text = Bilingual | str

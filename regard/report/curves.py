@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape
 
-from regard.core.bilingual import Bilingual
+from regard.core.text import Bilingual
 from regard.report import clean
 from regard.report.charts import LineChart, Point, thin
 

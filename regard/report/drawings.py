@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.core.bilingual import Bilingual, spoken
 from regard.core.errors import InputError, StorageError
 from regard.core.files import replacing
+from regard.core.text import Bilingual, spoken
 from regard.report import plot
 from regard.report.heatmap import SHADES, Weights, blocks
 

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.core.bilingual import Bilingual, spoken
+from regard.core.text import Bilingual, spoken
 from regard.report import pages
 from regard.report.heatmap import Weights, label, largest, width
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from regard.core.bilingual import Bilingual
+from regard.core.text import Bilingual
 from regard.data.examples import Example, Question
 from regard.data.read_answers import placed, read_answers
 from regard.data.read_fields import ID, BadRecord, FieldRecord

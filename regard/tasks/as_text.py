@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from regard.core.atomic_dir import workplace
 from regard.core.errors import ConfigError, InputError, RegardError
 from regard.core.files import parse_json
-from regard.core.lock import RunLock
+from regard.core.processes import RunLock
 from regard.data.corpus import MARKER, CorpusWriter, read_marker, write_marker
 from regard.data.examples import Example
 from regard.data.prepare import WIDEST

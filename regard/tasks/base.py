@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from regard.core.bilingual import Bilingual
 from regard.core.errors import InputError
+from regard.core.text import Bilingual
 from regard.data.examples import Example
 from regard.data.problems import FileLine
 from regard.data.read_fields import Schema

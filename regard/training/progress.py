@@ -20,7 +20,7 @@ from typing import IO, Any, Protocol
 
 from regard.core.errors import UnknownName, counted
 from regard.core.files import parse_json
-from regard.core.terminal import visible
+from regard.core.text import visible
 
 Record = dict[str, Any]
 BARS = "▁▂▃▄▅▆▇█"

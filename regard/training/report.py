@@ -16,9 +16,9 @@ from typing import Any, TypeGuard
 
 import jinja2
 
-from regard.core.bilingual import Bilingual
 from regard.core.errors import RegardError, StorageError
 from regard.core.files import read_json, write_text
+from regard.core.text import Bilingual
 from regard.formats.directory import describe
 from regard.report import clean
 from regard.report.charts import ChartAxis, Line, LineChart, smooth, thin

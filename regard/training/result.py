@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.core.bilingual import Bilingual
 from regard.core.files import read_json
+from regard.core.text import Bilingual
 from regard.formats import Checkpoint
 from regard.report import notebook
 from regard.report.charts import smooth

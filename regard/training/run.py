@@ -24,11 +24,10 @@ import torch
 
 from regard.core.errors import ConfigError, Diverged, RegardError, StorageError, counted
 from regard.core.files import check_kinds, naming, write_json
-from regard.core.lock import RunLock
-from regard.core.stop import StopSignal
+from regard.core.processes import RunLock, StopSignal
 from regard.core.tables import from_table
 from regard.formats import directory
-from regard.formats.generation_config import ended_by
+from regard.formats.format import ended_by
 from regard.formats.registry import read_config
 from regard.objectives.base import Objective, hooks_of
 from regard.training import checkpoint

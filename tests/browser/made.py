@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from regard.core.bilingual import Bilingual
+from regard.core.text import Bilingual
 from regard.evaluation.page import write_page as write_test
 from regard.lab.claims import claim, names
 from regard.lab.claims.engine.page import gallery

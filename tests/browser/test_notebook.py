@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import regard
-from regard.core.bilingual import Bilingual
+from regard.core.text import Bilingual
 from regard.data.examples import Question
 from regard.decoding.filling import FillCandidate, FilledText
 from regard.evaluation.result import EvaluationResult

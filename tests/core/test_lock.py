@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from regard.core.errors import StorageError
-from regard.core.lock import RunLock
+from regard.core.processes import RunLock
 from tests.refusals import refuses, warns
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
 import os, sys
 from pathlib import Path
-from regard.core.lock import RunLock
+from regard.core.processes import RunLock
 forks, (there, here) = sys.argv[2] == "fork", os.pipe()
 with RunLock(Path(sys.argv[1])):
     if forks and os.fork() == 0:

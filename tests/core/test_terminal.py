@@ -14,7 +14,7 @@ import pytest
 
 from regard.cli.main import main
 from regard.core.progress import Progress
-from regard.core.terminal import json_visible, shown, visible
+from regard.core.text import json_visible, shown, visible
 from regard.training.progress import LiveProgress, PlainProgress
 
 BAD = "\x1b[31mred\x1b]0;title\x07\x9b2J\x7f\r\b\u202e"

@@ -16,7 +16,7 @@ import regard
 from regard.api import LoadedModel, load
 from regard.core.errors import FormatError, UnknownName
 from regard.formats.directory import describe, save
-from regard.formats.generation_config import ended_by
+from regard.formats.format import ended_by
 from tests.decoding.small import tokenizer
 from tests.formats.conftest import COMMON, SIZES, Directory
 from tests.refusals import refuses, warns

@@ -6,37 +6,37 @@ import subprocess
 
 import pytest
 
-from regard.report import bundle
+from regard.report import pages
 from tests.refusals import refuses
 
-FILES = sorted(bundle.STATIC.glob("*.js"))
+FILES = sorted(pages.STATIC.glob("*.js"))
 ENTRIES = ("page", "look")
 
 
 def static(tmp_path, monkeypatch, **modules):
     for name, text in modules.items():
         (tmp_path / f"{name}.js").write_text(text)
-    monkeypatch.setattr(bundle, "STATIC", tmp_path)
-    bundle.text_of.cache_clear()
-    bundle.script.cache_clear()
+    monkeypatch.setattr(pages, "STATIC", tmp_path)
+    pages.text_of.cache_clear()
+    pages.script_of.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def forgotten():
     yield
-    bundle.text_of.cache_clear()
-    bundle.script.cache_clear()
+    pages.text_of.cache_clear()
+    pages.script_of.cache_clear()
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_a_module_is_written_in_the_forms_that_are_understood(file):
     text = file.read_text(encoding="utf-8")
     assert re.findall(r"^[ \t]*import\b.*$", text, re.M) == [
-        match[0] for match in bundle.IMPORT.finditer(text)
+        match[0] for match in pages.IMPORT.finditer(text)
     ]
-    assert len(re.findall(r"^[ \t]*export\b", text, re.M)) == len(bundle.EXPORT.findall(text))
-    for names, module in bundle.IMPORT.findall(text):
-        exported = bundle.EXPORT.findall(bundle.text_of(f"{module}.js"))
+    assert len(re.findall(r"^[ \t]*export\b", text, re.M)) == len(pages.EXPORT.findall(text))
+    for names, module in pages.IMPORT.findall(text):
+        exported = pages.EXPORT.findall(pages.text_of(f"{module}.js"))
         assert {name.partition(" as ")[0] for name in names.split(", ")} <= set(exported)
         for name in names.split(", "):
             used = name.rpartition(" as ")[2]
@@ -59,7 +59,7 @@ def test_a_module_is_sound(file, tmp_path):
 
 
 def test_every_module_is_needed():
-    needed = {name for entry in ENTRIES for name in bundle.in_order(entry)}
+    needed = {name for entry in ENTRIES for name in pages.in_order(entry)}
     assert needed | {"boot"} == {file.stem for file in FILES}
 
 
@@ -70,11 +70,11 @@ def test_names_of_two_modules_never_meet(tmp_path, monkeypatch):
                   "export function both() { return [tell(), secret]; }\n",
            top='import { tell as low } from "./low.js";\nimport { both } from "./middle.js";\n\n'
                'console.log([low(), ...both()].join(" "));\n')  # fmt: skip
-    assert bundle.in_order("top") == ["low", "middle", "top"]
+    assert pages.in_order("top") == ["low", "middle", "top"]
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node")
-    result = subprocess.run([node, "-e", bundle.script("top")], capture_output=True, text=True)
+    result = subprocess.run([node, "-e", pages.script_of("top")], capture_output=True, text=True)
     assert result.stdout == "low low middle\n", result.stderr
 
 
@@ -83,10 +83,10 @@ def test_modules_that_need_each_other_are_refused(tmp_path, monkeypatch):
         tmp_path, monkeypatch, a='import { b } from "./b.js";\n', b='import { a } from "./a.js";\n'
     )
     with refuses(ValueError, "a -> b -> a"):
-        bundle.script("a")
+        pages.script_of("a")
 
 
 def test_the_policy_names_each_script_and_the_style():
-    policy = bundle.policy(["a", "b"], "c")
+    policy = pages.policy(["a", "b"], "c")
     assert policy.count("sha256-") == 3 and "unsafe" not in policy
-    assert bundle.digest("") == "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+    assert pages.digest("") == "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"

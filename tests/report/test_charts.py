@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from regard.core.bilingual import Bilingual
+from regard.core.text import Bilingual
 from regard.report.charts import Bar, BarChart, ChartAxis, HeatChart, Line, LineChart, smooth, thin
 from regard.report.curves import decades, panel_of, svg
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.core.bilingual import Bilingual
+from regard.core.text import Bilingual
 from regard.report import pages
 from regard.report.charts import Line, LineChart
 from regard.report.pages import Figure, embedded, environment, filled, lines, named, page, words

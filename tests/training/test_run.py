@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import regard
 from regard.core.errors import ConfigError, RegardError, StorageError
-from regard.core.lock import RunLock
+from regard.core.processes import RunLock
 from regard.data.corpus import Corpus
 from regard.training import plan as plans
 from regard.training import run as runs

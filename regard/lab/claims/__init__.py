@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from regard.core.bilingual import Bilingual
 from regard.core.errors import UnknownName
+from regard.core.text import Bilingual
 from regard.lab.claims import library
 from regard.lab.claims.engine import finetuning, labeled_texts, texts
 from regard.lab.claims.engine.claim import Axis, Chart, Claim, ClaimExperiment

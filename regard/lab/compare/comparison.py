@@ -25,8 +25,8 @@ from typing import Annotated, Any
 
 from regard.core.errors import ConfigError, FormatError, InputError, RegardError
 from regard.core.files import naming, read_json, write_json
-from regard.core.lock import RunLock
 from regard.core.options import SEEDS, VOCAB_SIZE, Option
+from regard.core.processes import RunLock
 from regard.core.tables import from_table
 from regard.data.corpus import MARKER, read_marker
 from regard.lab.compare.lineup import NGRAM, LineupEntry, ModelBudget

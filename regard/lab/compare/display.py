@@ -7,7 +7,7 @@ import os
 import sys
 from typing import IO, Any
 
-from regard.core.terminal import visible
+from regard.core.text import visible
 from regard.lab.compare.lineup import validates_exactly
 from regard.training.progress import Record, duration, number, size
 

@@ -11,7 +11,7 @@ import re
 import shlex
 from typing import Any
 
-from regard.core.bilingual import Bilingual
+from regard.core.text import Bilingual
 from regard.lab.compare.lineup import NGRAM, ModelBudget, validates_exactly
 from regard.lab.compare.verdict import (
     BITS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.core.bilingual import Bilingual
+from regard.core.text import Bilingual
 from regard.report import notebook
 
 TABLES = 3  # metrics that are shown

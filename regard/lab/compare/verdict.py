@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.core.bilingual import Bilingual as Bilingual  # exported again for the report
+from regard.core.text import Bilingual as Bilingual  # exported again for the report
 from regard.lab.compare.lineup import NGRAM
 from regard.metrics.base import Array
 from regard.metrics.bootstrap import intervals

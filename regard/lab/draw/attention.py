@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from regard.attention.recorder import record
-from regard.core.bilingual import Bilingual
 from regard.core.errors import InputError
+from regard.core.text import Bilingual
 from regard.data.words import words_of
 from regard.decoding.decode_state import at_rest
 from regard.formats.directory import Checkpoint, load

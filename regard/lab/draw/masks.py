@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from regard.core.bilingual import Bilingual
 from regard.core.errors import InputError, UnknownName
+from regard.core.text import Bilingual
 from regard.report.drawings import WIDEST, HeatDrawing, Text, check_range
 
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.core.bilingual import Bilingual
 from regard.core.errors import InputError, UnknownName
+from regard.core.text import Bilingual
 from regard.lab.draw.masks import masks, order
 from regard.report.drawings import WIDEST, BarDrawing, Curves, HeatDrawing, Text, check_range
 

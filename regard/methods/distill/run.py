@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import ConfigError, FormatError, RegardError, UnknownName
-from regard.core.lock import RunLock
+from regard.core.processes import RunLock
 from regard.data.corpus import MARKER, Corpus, read_marker
 from regard.formats.directory import describe, load, locate
 from regard.methods.distill.learned import inner_of

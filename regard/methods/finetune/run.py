@@ -16,7 +16,7 @@ from pathlib import Path
 
 from regard.core.errors import ConfigError
 from regard.core.files import read_json
-from regard.core.lock import RunLock
+from regard.core.processes import RunLock
 from regard.data.problems import Problems
 from regard.methods import runs
 from regard.methods.finetune.multi_stage import (

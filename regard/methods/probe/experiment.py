@@ -19,7 +19,7 @@ from typing import Any
 
 from regard.core.errors import ConfigError, FormatError, InputError, StorageError
 from regard.core.files import parse_json, read_json, write_text
-from regard.core.lock import RunLock
+from regard.core.processes import RunLock
 from regard.core.progress import Progress
 from regard.formats.directory import load
 from regard.methods.probe.page import page

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from regard.core.bilingual import Bilingual
+from regard.core.text import Bilingual
 from regard.methods.probe.heads import STATISTICS
 from regard.methods.probe.report import Figures, cell, columns_of
 from regard.report import pages

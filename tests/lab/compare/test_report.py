@@ -14,7 +14,7 @@ from regard.lab.compare.lineup import ModelBudget, lineup
 from regard.lab.compare.page import allowance, breaks, curve_panels, page, unfolded
 from regard.lab.compare.repeat import command, spelt
 from regard.lab.compare.report import report_of, write_report
-from regard.report import bundle
+from regard.report import pages
 from regard.report.charts import INKS
 from regard.report.pages import environment, words
 from tests.html import Page
@@ -239,7 +239,7 @@ def lab(rgb: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("place", "ground"), [(0, "#ffffff"), (1, "#181d25")])
 def test_inks_are_told_apart_by_every_eye(place, ground):
-    style = bundle.text_of("base.css")
+    style = pages.text_of("base.css")
     template = environment().get_template("parts.html").module.shapes()
     shapes = re.findall(r'<symbol id="m\d+" viewBox="0 0 12 12"><path d="([^"]+)"', template)
     every = re.findall(r"--i\d+: light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", style)

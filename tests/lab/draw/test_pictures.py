@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 
 from regard.attention.position import sinusoids
-from regard.core.bilingual import LANGUAGES, spoken
 from regard.core.errors import InputError, RegardError, UnknownName
+from regard.core.text import LANGUAGES, spoken
 from regard.formats.directory import save
 from regard.lab.draw import pictures
 from regard.lab.draw.masks import MASKS

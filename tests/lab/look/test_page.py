@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from regard.lab.look import look
-from regard.report import bundle, pages
+from regard.report import pages
 from regard.report.pages import words
 from tests.html import Page
 from tests.lab.look.small import speaking
@@ -15,7 +15,7 @@ from tests.lab.look.small import speaking
 def test_every_word_of_the_page_is_there_and_used() -> None:
     """The program asks for words by name."""
     template = Path(pages.__file__).parent / "templates" / "look.html"
-    program = bundle.script("look") + template.read_text(encoding="utf-8")
+    program = pages.script_of("look") + template.read_text(encoding="utf-8")
     known = words("look")
     names = set(re.findall(r'\b(?:word|button|choice)\("(\w+)"', program))
     assert len(names) > 30 and names <= {*known, *words("page")}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from regard.core.bilingual import Bilingual as Bilingual  # exported again for the claims
+from regard.core.text import Bilingual as Bilingual  # exported again for the claims
 from regard.lab.claims.engine.rules import Rule
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from regard.core.bilingual import Bilingual
+from regard.core.text import Bilingual
 from regard.lab.claims import claim as find
 from regard.lab.claims import names
 from regard.lab.claims.engine.chart import drawn

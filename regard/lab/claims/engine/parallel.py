@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Lock
 
-from regard.core.terminal import visible
+from regard.core.text import visible
 from regard.lab.compare.comparison import die_with_parent
 
 LAST = 3  # last lines of a failed process that are shown

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.files import read_json, write_json
-from regard.core.lock import RunLock
+from regard.core.processes import RunLock
 from regard.lab.claims import library
 from regard.lab.claims.engine.cache import ENGINE, mark
 from regard.lab.claims.engine.claim import Claim, ClaimCell

@@ -1,10 +1,30 @@
-"""Text of unknown origin on a terminal: what would steer the terminal is shown, not sent."""
+"""Text that people read: sentences in both languages, and text of unknown origin on a terminal,
+where what would steer the terminal is shown, not sent."""
 
 from __future__ import annotations
 
 import re
 import sys
-from typing import IO
+from typing import IO, NamedTuple
+
+from regard.core.errors import UnknownName
+
+LANGUAGES = ("en", "zh")
+
+
+class Bilingual(NamedTuple):
+    """A sentence in both languages."""
+
+    en: str
+    zh: str
+
+
+def spoken(text: Bilingual | str, lang: str) -> str:
+    """Returns the text in one language; a plain text is the same in both."""
+    if lang not in LANGUAGES:
+        raise UnknownName("language", lang, LANGUAGES)
+    return str(getattr(text, lang)) if isinstance(text, Bilingual) else text
+
 
 # Control characters but tab and line feed, and those that turn the direction of writing.
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -1,4 +1,5 @@
-"""A lock that lets only one process at a time write a run."""
+"""What a process that writes a run needs: a lock that no other holds, and signals that wait for a
+safe moment (a second Ctrl-C ends it at once)."""
 
 from __future__ import annotations
 
@@ -6,13 +7,15 @@ import errno
 import fcntl
 import json
 import os
+import signal
 import socket
+import threading
 import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 from regard.core.errors import StorageError
 
@@ -125,3 +128,27 @@ def is_same(handle: int, file: Path) -> bool:
 def details() -> dict[str, object]:
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     return {"process": os.getpid(), "host": socket.gethostname(), "since": since}
+
+
+class StopSignal:
+    """Stores a signal until it is safe to stop: `with StopSignal() as stop`, `if stop.asked`."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.asked = ""  # the name of the signal that arrived
+        self.before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignal:
+        if threading.current_thread() is threading.main_thread():
+            self.before = {number: signal.signal(number, self.ask) for number in self.SIGNALS}
+        return self
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = signal.Signals(number).name
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
