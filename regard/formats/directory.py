@@ -316,7 +316,8 @@ def locate(path: str | os.PathLike[str], download: bool) -> Path:
 def read_generation_config(directory: Path) -> dict[str, Any] | None:
     """Returns the generation_config.json of a directory, or None if it has none."""
     advice = "copy it again, or remove it to use the defaults"
-    return read_json(directory / GENERATION_FILE, error=FormatError, advice=advice)
+    file = directory / GENERATION_FILE
+    return read_json(file, error=FormatError, advice=advice, repeated=True)
 
 
 def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[str, Any]:

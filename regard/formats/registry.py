@@ -238,11 +238,11 @@ def read_config(directory: Path) -> dict[str, Any]:
         raise FormatError(
             f"{file} has {file.stat().st_size:,} bytes; a config.json has at most {CONFIG_LIMIT:,}"
         )
-    advice = "download it again, or save the model again"
     config_json = parse_json(
-        file.read_bytes(), str(file), error=FormatError, advice=advice, repeated=True
-    )
-    if not isinstance(config_json.get("model_type"), str):
+        file.read_bytes(), str(file), error=FormatError, kinds={"model_type": str | None},
+        advice="download it again, or save the model again", repeated=True,
+    )  # fmt: skip
+    if config_json.get("model_type") is None:
         config_json["model_type"] = type_of_class(file, config_json.get("architectures"))
     return config_json
 

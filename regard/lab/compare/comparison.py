@@ -38,7 +38,8 @@ COSTS = "costs"  # one cell for all models
 COST_KINDS: dict[str, Any] = {"curves": dict[str, Any]}
 CELL_KINDS: dict[str, Any] = {
     "model": str | None, "objective": str | None, "seed": int | None, "parameters": int | None,
-    "steps": int | None, "tokens": int | None, "seconds": float | None, "flops": float | None,
+    "steps": int | None, "tokens": int | None, "flops": float | None,
+    "seconds": float | dict[str, float] | None,
     "valid": dict[str, Any] | None, "curve": list[dict[str, Any]] | None,
     "bits_per_byte": float | None, "peak_memory": float | None,
 }  # fmt: skip
