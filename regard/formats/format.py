@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
-from regard.data.special_tokens import special_of
 from regard.data.tokenizer import Tokenizer
 from regard.models.base import Config, Model
 from regard.models.output import Heads
@@ -292,6 +291,8 @@ def token_ids(model: Model, tokenizer: Tokenizer | None) -> dict[str, int]:
         return {key: value for key, value in ids.items() if known(value, config.vocab_size)}
     if tokenizer is None or tokenizer.fast is None:
         return {}
+    from regard.data.special_tokens import special_of
+
     try:
         special = special_of(tokenizer, "this model")
     except InputError:  # a tokenizer without such tokens
