@@ -11,7 +11,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv test test-all lint format demo bench bench-tasks bench-workshop golden clean
+.PHONY: help venv test test-all lint format demo gallery bench bench-tasks bench-workshop golden clean
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -63,6 +63,10 @@ demo: $(READY) ## compare the families on the text inside of Python: under ten m
 	@rm -rf demo
 	$(BIN)/regard compare builtin:python-docs --budget 25s --out demo
 	@echo; echo 'Open demo/report.html. More time: $(BIN)/regard compare builtin:python-docs --budget 10m --out longer'
+
+gallery: $(READY) ## measure a comparison and every claim, and gather their pages: hours; goes on where it stopped
+	$(BIN)/python scripts/gallery.py $(ARGS)
+	cd gallery && ../$(BIN)/python -m zipfile -c ../gallery.zip ./
 
 bench: $(READY) $(GOLDEN_READY) ## compare speed and memory with the peers
 	@$(BIN)/python $(PIP) -c constraints.txt -e '.[bench]'

@@ -1,4 +1,4 @@
-"""Writes docs/gallery: the pages of one real comparison and of every claim, with an index.
+"""Writes the gallery: the pages of one real comparison and of every claim, with an index.
 
     python scripts/gallery.py [--work results/gallery] [--budget 2m] [--seeds 1] [--claims all]
         [--jobs 1]
@@ -155,7 +155,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--work", type=Path, default=ROOT / "results" / "gallery")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "gallery")
+    parser.add_argument("--out", type=Path, default=ROOT / "gallery")
     parser.add_argument("--budget", default="2m", help="the budget of each model in the comparison")
     parser.add_argument(
         "--seeds", type=int, default=1, help="the number of seeds of the comparison"

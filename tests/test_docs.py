@@ -33,9 +33,11 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 ENGLISH = ("tutorial", "concepts", "misstatements")
 PAGES = [DOCS / f"{name}{language}.md" for name in ENGLISH for language in ("", ".zh")]
-TWICE = [(ROOT / "README.md", ROOT / "README.zh.md"),
-         (DOCS / "many-machines.md", DOCS / "many-machines.zh.md"),
-         (DOCS / "coming-from.md", DOCS / "coming-from.zh.md")]  # fmt: skip
+ALSO = ("guide", "models", "quality", "many-machines", "coming-from")
+TWICE = [
+    (ROOT / "README.md", ROOT / "README.zh.md"),
+    *((DOCS / f"{name}.md", DOCS / f"{name}.zh.md") for name in ALSO),
+]
 OTHERS = [*(page for pair in TWICE for page in pair), ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SOURCE = re.compile(r"\]\(((?:\.\./)?regard/[\w./]+\.(?:py|toml))\)")
@@ -44,6 +46,9 @@ LEFT_OUT = "…"  # a line of a quotation that stands for others
 
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 by_any = pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: page.name)
+by_models = pytest.mark.parametrize(
+    "page", [DOCS / "models.md", DOCS / "models.zh.md"], ids=lambda page: page.name
+)
 by_name = pytest.mark.parametrize("name", ENGLISH)
 
 
@@ -145,8 +150,8 @@ def test_the_tutorial_quotes_every_stop() -> None:
         assert shown in section, f"{title}: no picture"
 
 
-@pytest.mark.parametrize("page", TWICE[0], ids=lambda page: page.name)
-def test_the_readme_quotes_the_core(page: Path) -> None:
+@by_models
+def test_the_page_of_models_quotes_the_core(page: Path) -> None:
     (core,) = (
         block.lines for block in blocks(page) if block.lines[0].startswith("    def forward")
     )
@@ -154,7 +159,7 @@ def test_the_readme_quotes_the_core(page: Path) -> None:
     assert "\n".join(core) in source
 
 
-@pytest.mark.parametrize("page", TWICE[0], ids=lambda page: page.name)
+@by_models
 def test_the_tree_is_today_s(page: Path) -> None:
     """What it names is there, and of a directory whose files it names none is left out."""
     (tree,) = (block.lines for block in blocks(page) if block.lines[0] == "regard/")
@@ -408,3 +413,18 @@ def test_a_written_model() -> None:
     for where, size in zip(("models", "formats"), sizes, strict=True):
         file = ROOT / "regard" / where / "roberta.py"
         assert len(file.read_text("utf-8").splitlines()) == int(size)
+
+
+def test_the_readme_shows_before_it_tells() -> None:
+    """At most 200 lines, two pictures, and three runs with what they print."""
+    for page in TWICE[0]:
+        text = page.read_text("utf-8")
+        assert len(text.splitlines()) <= 200
+        assert len(re.findall(r"!\[[^\]]+\]\(docs/figures/\w+\.png\)", text)) == 2
+        runs = [block for block in blocks(page) if block.kind == "console"]
+        assert len(runs) == 3
+        for run in runs:
+            assert run.lines[0].startswith("$ regard ") and len(run.lines) > 3
+            for line in run.lines:
+                if line.startswith("$ "):
+                    parsed(shlex.split(line[2:]))
