@@ -35,7 +35,8 @@ ENGLISH = ("tutorial", "concepts", "misstatements")
 PAGES = [DOCS / f"{name}{language}.md" for name in ENGLISH for language in ("", ".zh")]
 TWICE = [(ROOT / "README.md", ROOT / "README.zh.md"),
          (DOCS / "many-machines.md", DOCS / "many-machines.zh.md"),
-         (DOCS / "coming-from.md", DOCS / "coming-from.zh.md")]  # fmt: skip
+         (DOCS / "coming-from.md", DOCS / "coming-from.zh.md"),
+         (DOCS / "reliability.md", DOCS / "reliability.zh.md")]  # fmt: skip
 OTHERS = [*(page for pair in TWICE for page in pair), ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SOURCE = re.compile(r"\]\(((?:\.\./)?regard/[\w./]+\.(?:py|toml))\)")
