@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 ENGLISH = ("tutorial", "concepts", "misstatements")
 PAGES = [DOCS / f"{name}{language}.md" for name in ENGLISH for language in ("", ".zh")]
-ALSO = ("guide", "models", "quality", "many-machines", "coming-from")
+ALSO = ("guide", "models", "quality", "many-machines", "coming-from", "reliability")
 TWICE = [
     (ROOT / "README.md", ROOT / "README.zh.md"),
     *((DOCS / f"{name}.md", DOCS / f"{name}.zh.md") for name in ALSO),

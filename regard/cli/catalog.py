@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from regard.cli.options import Command
 from regard.cli.output import columns, fitted
-from regard.core.errors import InputError, UnknownName
+from regard.core.errors import InputError, StorageError, UnknownName
 from regard.core.options import DOWNLOAD, Argument, Option
 from regard.core.tables import Table
 
@@ -65,21 +65,72 @@ def model_lines(result: Table) -> Iterator[str]:
 
 
 def info(
-    path: Annotated[str, Argument("PATH", "A model directory.")],
+    path: Annotated[str, Argument("PATH", "A model, a run, or prepared text.")],
     *,
+    verify: Annotated[
+        bool, Option("Read every file, and name those that differ, are missing or are extra.")
+    ] = False,
     download: Annotated[bool, DOWNLOAD] = False,
 ) -> Table:
-    """Show what a model directory holds, and whether transformers opens it.
+    """Show what a directory holds, and of a model whether transformers opens it.
+
+    --verify compares a run with its manifest, its checkpoints with their markers, and prepared text
+    with its checksums.
 
     \b
     Examples:
       regard info ./my-model
+      regard info ./my-run --verify
       regard info --json ./my-model
       regard info --download google-bert/bert-base-uncased
     """
+    checked = {"verified": verified(Path(path))} if verify else {}
+    if not Path(path, "config.json").is_file() and Path(path, "data.json").is_file():
+        from regard.data.corpus import read_marker
+
+        facts = read_marker(Path(path))
+        splits = {
+            name: {key: value for key, value in split.items() if key != "checksums"}
+            for name, split in facts["splits"].items()
+        }
+        return {"path": path, **facts, "splits": splits, **checked}
     from regard.formats.directory import describe
 
-    return describe(path, download=download)
+    return describe(path, download=download) | checked
+
+
+def verified(directory: Path) -> Table:
+    """What was compared; files that differ or are missing are refused by name."""
+    from regard.core.manifest import compare_with_manifest
+    from regard.data.corpus import MARKER, damaged_files
+    from regard.training.checkpoint import Checkpoints, SavedCheckpoint
+
+    wrong: list[str] = []
+    compared: Table = {}
+    if (names := compare_with_manifest(directory)) is not None:
+        compared["manifest"] = f"{names['files']:,} files"
+        compared["extra"] = names["extra"]
+        wrong += [f"{name} differs" for name in names["differs"]]
+        wrong += [f"{name} is missing" for name in names["missing"]]
+    if (directory / MARKER).is_file():
+        damaged = damaged_files(directory)
+        compared["checksums"] = "none" if damaged is None else "compared"
+        wrong += [f"{name} differs" for name in damaged or ()]
+    for entry in Checkpoints(directory / "checkpoints").entries():
+        try:
+            SavedCheckpoint.open(entry)
+            compared.setdefault("checkpoints", []).append(entry.name)
+        except (StorageError, OSError) as error:
+            wrong.append(str(error))
+    if wrong:
+        extra = [f"{name} is extra" for name in compared.get("extra", ())]
+        raise StorageError(f"{directory} is damaged: {'; '.join([*wrong, *extra])}")
+    if not compared:
+        raise StorageError(
+            f"{directory} has no manifest, no checkpoints and no checksums to compare it with; "
+            "runs that have ended, and prepared text, have them"
+        )
+    return compared
 
 
 def info_lines(facts: Table) -> Iterator[str]:

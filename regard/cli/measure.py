@@ -15,7 +15,8 @@ from regard.cli.guess import check_order, check_there
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import say, unescaped
 from regard.cli.use import LEARNED, WRITING, opened
-from regard.core.errors import ConfigError, InputError, StorageError
+from regard.core.errors import ConfigError, InputError
+from regard.core.files import write_json, write_text
 from regard.core.options import LR, Argument, Option, PartialOptions
 from regard.core.tables import Table
 from regard.core.text import visible
@@ -191,15 +192,8 @@ def measured_by_prompts(
 
 def write_answers(out: Path, result: Table, rows: list[Table]) -> None:
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-    text = json.dumps(result, indent=2, ensure_ascii=False)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "predictions.jsonl").write_text("".join(lines), encoding="utf-8")
-        (out / "result.json").write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StorageError(
-            f"the answers cannot be written to {out}: {error.strerror}; give another --out"
-        ) from None
+    write_text(out / "predictions.jsonl", "".join(lines))
+    write_json(out / "result.json", result)
 
 
 def measured_ngram(paths: list[str], options: Table) -> Table:
@@ -234,7 +228,7 @@ def measured_ngram(paths: list[str], options: Table) -> Table:
     if out is not None and out.suffix == ".safetensors":
         ngram.save(out)
     elif out is not None:
-        out.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+        write_json(out, result)
     return result
 
 

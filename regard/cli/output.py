@@ -24,7 +24,8 @@ def show(command: Command, result: dict[str, Any], as_json: bool, quiet: bool) -
     elif command.lines is not None:
         for line in command.lines(result):
             print(shown(line))
-    notes(result.get("notes") or (), quiet)
+    remarks = result.get("notes")  # in a report of `check`, it is their number
+    notes(remarks if isinstance(remarks, list | tuple) else (), quiet)
     if not quiet and (last := command.after(result)):
         say(last)
     return command.code(result)

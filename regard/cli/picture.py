@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from regard.cli.options import Command
 from regard.cli.output import text_or_input
 from regard.core.errors import InputError
-from regard.core.options import DOWNLOAD, LR, Argument, Option
+from regard.core.options import ALLOW_NAN, DOWNLOAD, LR, Argument, Option
 from regard.core.tables import Table
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class LookPageOptions:
     with_knowledge: Annotated[bool, Option("Add facts from the run's own graph.")] = False
     force: Annotated[bool, Option("Overwrite an existing file.")] = False
     download: Annotated[bool, DOWNLOAD] = False
+    allow_nan: Annotated[bool, ALLOW_NAN] = False
 
 
 def look(
@@ -96,11 +97,12 @@ def look(
     from regard.formats.directory import load
     from regard.lab.look import look as record
 
+    how: dict[str, Any] = {"download": options.download, "allow_nan": options.allow_nan}
     recording = record(
-        load(run, download=options.download),
+        load(run, **how),
         text_or_input(text),
         second=options.second_text,
-        against=load(options.against, download=options.download) if options.against else None,
+        against=load(options.against, **how) if options.against else None,
         target=options.target,
         order=order,
         memory=options.memory_text,

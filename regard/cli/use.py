@@ -14,6 +14,7 @@ from regard.cli.options import AskedFor, Command
 from regard.cli.output import json_text, notes, say, text_or_input, unescaped, utf8
 from regard.core.errors import InputError, counted
 from regard.core.options import (
+    ALLOW_NAN,
     DOWNLOAD,
     MAX_NEW_TOKENS,
     PRECISION,
@@ -42,11 +43,14 @@ File = Annotated[
            metavar="FILE"),
 ]  # fmt: skip
 Download = Annotated[bool, DOWNLOAD]
+AllowNan = Annotated[bool, ALLOW_NAN]
 Precision = Annotated[str, PRECISION]
 AsLines = Annotated[bool, Option("Print one JSON object per line, as soon as it is ready.")]
 
 
-def opened(model: str, precision: str = "fp32", download: bool = False) -> Any:
+def opened(
+    model: str, precision: str = "fp32", download: bool = False, allow_nan: bool = False
+) -> Any:
     """Loads a model directory onto the fastest device, with weights in this precision."""
     import torch
 
@@ -59,7 +63,7 @@ def opened(model: str, precision: str = "fp32", download: bool = False) -> Any:
     if precision not in kinds:
         raise UnknownName("precision", precision, kinds)
     quick_malloc()
-    loaded = load(model, dtype=kinds[precision], download=download)
+    loaded = load(model, dtype=kinds[precision], download=download, allow_nan=allow_nan)
     loaded.model.to(pick_device(None))
     return loaded
 
@@ -81,6 +85,7 @@ def generate(
         bool | None, Option("Print the text as it grows.", default="yes, for one text")
     ] = None,
     download: Download = False,
+    allow_nan: AllowNan = False,
     typed: AskedFor,
 ) -> Table | None:
     """Continue a text (GPT, Llama, Transformer-XL, XLNet, LSTM, …), or turn a source into a text
@@ -106,7 +111,7 @@ def generate(
         raise InputError("--stream shows one text as it grows; leave out --json, --num-samples, "
                          "--num-beams and further prompts")  # fmt: skip
     Decoding.of(decoding)  # refuses wrong options before a model is opened
-    loaded = opened(model, precision, download)
+    loaded = opened(model, precision, download, allow_nan)
     from regard import decoding as decoder
     from regard.decoding.generation_config import options_for
 
@@ -184,6 +189,7 @@ def fill(
     ] = "confident",
     max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 10,
     download: Download = False,
+    allow_nan: AllowNan = False,
 ) -> Table:  # fmt: skip
     """Fill the blanks of a text (BERT, RoBERTa, Longformer, XLNet, T5).
 
@@ -195,7 +201,7 @@ def fill(
     """
     check_order("fill", model)
     blanked = text_or_input(text)
-    loaded = opened(model, download=download)
+    loaded = opened(model, download=download, allow_nan=allow_nan)
     from regard.decoding import fill as run
 
     filled = run(
@@ -235,6 +241,7 @@ def chat(
     plain: Annotated[bool, Option("Do not use the tokenizer's chat template.")] = False,
     precision: Precision = "fp32",
     download: Download = False,
+    allow_nan: AllowNan = False,
 ) -> None:  # fmt: skip
     """Chat with a model that was trained on dialogue.
 
@@ -252,7 +259,7 @@ def chat(
     decoding["stop"] = tuple(unescaped(word) for word in decoding.get("stop", ()))
     Decoding.of(decoding)  # what cannot be is refused before a model is opened
     check_order("chat", model)
-    loaded = opened(model, precision, download)
+    loaded = opened(model, precision, download, allow_nan)
     from regard.decoding.dialogue import Conversation
 
     dialogue = Conversation.begin(loaded, decoding, system, plain, max_turns)
@@ -327,6 +334,7 @@ class PredictOptions:
     ] = None
     precision: Precision = "fp32"
     download: Download = False
+    allow_nan: AllowNan = False
     jsonl: AsLines = False
 
 
@@ -366,7 +374,7 @@ def predict(
     source = texts, options.file, reading, options.pair, options.question
     if wanted:  # refuses wrong inputs before a model is opened
         examples, remarks = examples_of(find(wanted), *source)
-    loaded = opened(model, download=options.download)
+    loaded = opened(model, download=options.download, allow_nan=options.allow_nan)
     from regard.evaluation.predict import facts_of
     from regard.evaluation.predictors import check_task, predictor_for, task_of
 
@@ -406,6 +414,7 @@ def embed(
     ] = None,
     options: EmbedOptions,
     download: Download = False,
+    allow_nan: AllowNan = False,
     jsonl: AsLines = False,
     typed: AskedFor,
 ) -> Table | None:
@@ -428,7 +437,7 @@ def embed(
     from regard.tasks import task as find
 
     examples, remarks = examples_of(find("classify"), texts, file, reading, whole=True)
-    loaded = opened(model, download=download)
+    loaded = opened(model, download=download, allow_nan=allow_nan)
     vectors = embedded(loaded, [example.text for example in examples], **asdict(options))
     if out is None and not jsonl:
         return {"model": model, "vectors": vectors.tolist(), "notes": remarks}
@@ -436,7 +445,10 @@ def embed(
     if out is not None:
         import numpy as np
 
-        np.save(out, vectors)
+        from regard.core.files import replacing
+
+        with replacing(out) as part, part.open("wb") as written:
+            np.save(written, vectors)
         rows, width = vectors.shape
         say(f"{out} has {counted(rows, 'vector')} of {counted(width, 'number')}")
     else:

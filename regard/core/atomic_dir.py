@@ -1,22 +1,46 @@
-"""Writes a directory under a hidden name beside its destination and then renames it, so that the
-destination never holds half-written files."""
+"""Writes a directory under a hidden name beside its destination and then exchanges the two, so that
+the destination is always a whole directory: the old one or the new one.
+
+Where the system cannot exchange two names in one step, the old directory is renamed first. If the
+process is killed between the two steps, `files.recover` completes the second; every command that
+opens or replaces the directory calls it.
+"""
 
 from __future__ import annotations
 
-import secrets
+import ctypes
+import errno
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from regard.core.errors import InputError, StorageError
-from regard.core.files import flush_directory
+from regard.core.files import (
+    COMMIT,
+    WRITING,
+    create_hidden,
+    flush_directory,
+    flush_tree,
+    make_directory,
+    move_files,
+    part_of,
+    recover,
+    remove,
+    storing,
+)
+
+EXCHANGE = 2  # RENAME_EXCHANGE
+HERE = -100  # AT_FDCWD: relative paths begin at the working directory
+IN_PARTS = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}  # no exchange on this system
 
 
 def check_place(out: Path, force: bool, marker: str) -> None:
     """Refuses a destination that already holds files, before any work is done. `marker` is the name
     of the file that shows that a directory was written by this package: other directories are never
     replaced."""
+    recover(out)
     if not out.exists() and not out.is_symlink():
         return
     if not out.is_dir():
@@ -34,41 +58,144 @@ def check_place(out: Path, force: bool, marker: str) -> None:
 @contextmanager
 def hidden_beside(out: Path) -> Iterator[Path]:
     """Yields a hidden directory beside `out`. It is deleted at the end, unless it was moved."""
-    work = out.parent / f".{out.name}.{secrets.token_hex(4)}.part"
+    with storing(out, out.parent):
+        make_directory(out.parent)
+        recover(out)
+        work, handle = create_hidden(part_of(out), out.parent, directory=True)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        work.mkdir()
-    except OSError as error:
-        raise StorageError(f"{out} cannot be written: {error.strerror}") from None
-    try:
-        yield work
+        with final_names(work, out):
+            yield work
     except OSError as error:
         name = str(error.filename or work)
-        if name.startswith(str(work)):
+        if name.startswith((str(work), str(out))):
             raise StorageError(
-                f"{out} could not be written: {error.strerror}; nothing is left behind"
+                f"{out} cannot be written: {error.strerror}; nothing is left behind"
             ) from None
         raise InputError(f"{name}: {error.strerror}") from None
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        remove(work)
+        os.close(handle)
+
+
+@contextmanager
+def final_names(work: Path, out: Path) -> Iterator[None]:
+    """Lets an error about a file in the hidden directory `work` name the file in `out` that it was
+    to become."""
+    try:
+        yield
+    except StorageError as error:
+        raise StorageError(str(error).replace(str(work), str(out))) from None
 
 
 @contextmanager
 def workplace(out: Path, force: bool, marker: str) -> Iterator[Path]:
-    """Yields a hidden directory beside `out` that is renamed to `out` at the end, or deleted after
-    an error. The rename is one step; an old directory is deleted only when the new one is in its
-    place."""
+    """Yields a hidden directory beside `out` that becomes `out` at the end, or is deleted after an
+    error."""
     with hidden_beside(out) as work:
         yield work
         check_place(out, force, marker)
+        put(work, out)
+
+
+@contextmanager
+def updating(out: Path) -> Iterator[Path]:
+    """Yields a directory to write files into. At the end they stand in `out`, all at once, beside
+    the files that `out` already has; files of the same name are replaced.
+
+    A directory that is in use (a run that holds its lock, the working directory, a mount point)
+    must stay the same directory: the files are moved into it one by one, which `recover` completes
+    after a kill."""
+    recover(out)
+    out = out.resolve()
+    if is_in_use(out):
+        with inside(out) as draft:
+            yield draft
+        return
+    with hidden_beside(out) as draft:
+        yield draft
+        if out.is_dir():
+            link_others(out, draft)
+        put(draft, out)
+
+
+def put(work: Path, out: Path) -> None:
+    """Puts the finished hidden directory `work` in the place of `out`, and deletes what was
+    there."""
+    flush_tree(work)
+    if not out.exists() or not any(out.iterdir()):
+        work.rename(out)
+    elif not exchange(work, out):
         old = work.with_suffix(".old")
-        if out.exists() and any(out.iterdir()):
-            out.rename(old)
-        try:
-            work.rename(out)
-        except OSError:
-            if old.exists():
-                old.rename(out)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
+        out.rename(old)
         flush_directory(out.parent)
+        work.rename(out)
+        flush_directory(out.parent)
+        remove(old)
+    flush_directory(out.parent)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchanges two directories in one step; returns False where the system cannot."""
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
+    if call(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in IN_PARTS:
+        return False
+    raise OSError(number, os.strerror(number), str(other))
+
+
+# -- into a directory that stays
+
+
+def is_in_use(out: Path) -> bool:
+    """Tells whether a directory must not be exchanged for another."""
+    if not out.is_dir():
+        return False
+    writable = os.access(out.parent, os.W_OK)
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was deleted
+        here = Path("/")
+    locked = (out / ".lock").exists()
+    return locked or here.is_relative_to(out) or not writable or out.is_mount()
+
+
+@contextmanager
+def inside(out: Path) -> Iterator[Path]:
+    """Yields a hidden directory in `out`; its files are moved to `out` at the end."""
+    with storing(out):
+        draft, handle = create_hidden(f"{WRITING}*", out, directory=True)
+    try:
+        with storing(out), final_names(draft, out):
+            yield draft
+            flush_tree(draft)
+            ready = draft.rename(out / draft.name.replace(WRITING, COMMIT))
+            flush_directory(out)
+            move_files(ready, out)
+    finally:
+        remove(draft)
+        os.close(handle)
+
+
+def link_others(out: Path, draft: Path) -> None:
+    """Gives `draft` the files of `out` that it has not, as links to the same content; where the
+    file system has no such links, as copies."""
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError:
+            shutil.copy2(source, target, follow_symlinks=False)
+
+    for entry in out.iterdir():
+        target = draft / entry.name
+        if os.path.lexists(target):
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, target, symlinks=True, copy_function=link)
+        else:
+            link(str(entry), str(target))

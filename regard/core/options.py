@@ -96,6 +96,7 @@ FIELD = Option(
     "ROLE=NAME",
 )
 HEADER = Option("Say whether the first line of a table names its columns.")
+ALLOW_NAN = Option("Open weights that are NaN or infinite, which are refused otherwise.")
 DOWNLOAD = Option("Allow downloads from the Hugging Face Hub (hub:NAME).")
 MAX_BYTES = Option("Refuse a compressed file that unpacks to more than N bytes.", "--max-bytes",
                    "N")  # fmt: skip

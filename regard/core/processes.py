@@ -18,8 +18,10 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from regard.core.errors import StorageError
+from regard.core.files import make_directory, recover
 
 NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+OPENED = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 HELD: set[int] = set()  # the descriptors that a forked child must close
 
 
@@ -50,8 +52,9 @@ class RunLock:
 
     def __enter__(self) -> Self:
         try:
+            recover(self.run)
             self.fresh = not self.run.exists()
-            self.run.mkdir(parents=True, exist_ok=True)
+            make_directory(self.run)
             self.handle = self.take()
             os.truncate(self.handle, 0)
             os.pwrite(self.handle, json.dumps(details()).encode(), 0)
@@ -70,9 +73,9 @@ class RunLock:
         trace: TracebackType | None,
     ) -> None:
         if self.handle in HELD:  # a forked child that leaves the block holds no lock
-            self.file.unlink(missing_ok=True)
-            if self.fresh and error is not None:  # a refused run leaves no empty directory
-                with suppress(OSError):
+            with suppress(OSError):
+                self.file.unlink(missing_ok=True)
+                if self.fresh and error is not None:  # a refused run leaves no empty directory
                     self.run.rmdir()
         self.release()
 
@@ -80,7 +83,7 @@ class RunLock:
         """Returns a locked descriptor of the file that has the name now. The last holder deletes
         its file when it leaves, perhaps after we opened the file and before we locked it."""
         while True:
-            handle = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            handle = os.open(self.file, OPENED, 0o644)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -103,7 +106,8 @@ class RunLock:
     def release(self) -> None:
         if self.handle in HELD:
             HELD.remove(self.handle)
-            os.close(self.handle)
+            with suppress(OSError):  # a disk that fails has no say: the kernel frees the lock
+                os.close(self.handle)
         self.handle = -1
 
     def refusal(self) -> str:

@@ -3,7 +3,8 @@
 A data directory holds, for each split, `<split>-00000.tokens` and so on (ids of 16 or 32 bits,
 little-endian, one document after the other, each closed by the end token), the boundaries of
 documents and of sentences (64-bit token positions, beginning with 0), and the number of bytes of
-text of each document. The tokenizer stands beside them, and `data.json`, which is written last.
+text of each document. The tokenizer stands beside them, and `data.json`, which is written last and
+holds the checksum (CRC-32) of each of these files.
 
 Pairs (a source and its target) are documents of exactly two sentences.
 """
@@ -11,23 +12,25 @@ Pairs (a source and its target) are documents of exactly two sentences.
 from __future__ import annotations
 
 import os
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from regard.core.errors import FormatError, UnknownName
-from regard.core.files import check_kinds, naming, read_json, write_json
+from regard.core.files import check_kinds, naming, open_new, read_json, recover, write_json
 from regard.core.tables import brief, from_table
 from regard.data.tokenizer import Tokenizer
 
 FORMAT = 1
 MARKER = "data.json"
 SHARD = 2**27  # tokens in a shard
+PIECE = 2**22  # bytes that are read at a time
 SPLITS = ("train", "valid", "test")
 MARKER_KINDS: dict[str, Any] = {
     "kind": Literal["text", "pairs"] | None,
@@ -38,6 +41,7 @@ MARKER_KINDS: dict[str, Any] = {
 }
 SPLIT_KINDS: dict[str, Any] = {
     "documents": int, "sentences": int, "tokens": int, "bytes": int, "shards": list[int],
+    "checksums": dict[str, str] | None,
 }  # fmt: skip
 ROLES = ("end", "pad", "unknown", "start", "cls", "sep", "mask")
 
@@ -71,6 +75,23 @@ class Special:
         return sorted({i for i in [*named, *self.sentinels] if i is not None})
 
 
+class ShardFile:
+    """A new file of a split. Its checksum is computed while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self.name, self.checksum = path.name, 0
+        self.file = open_new(path)
+
+    def write(self, content: bytes) -> None:
+        self.file.write(content)
+        self.checksum = zlib.crc32(content, self.checksum)
+
+    def finish(self) -> None:
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+
+
 class CorpusWriter:
     """Appends documents to one split."""
 
@@ -80,9 +101,10 @@ class CorpusWriter:
         self.shards: list[int] = []
         self.tokens = self.documents = self.sentences = self.bytes = 0
         self.inside = False  # whether the document continues with the next `extend`
-        self.out: BinaryIO | None = None
+        self.out: ShardFile | None = None
+        self.checksums: dict[str, str] = {}
         self.lists = {
-            name: (directory / f"{split}.{name}").open("wb")
+            name: ShardFile(directory / f"{split}.{name}")
             for name in ("documents", "sentences", "bytes")
         }
         for name in ("documents", "sentences"):
@@ -122,9 +144,9 @@ class CorpusWriter:
 
     def next_shard(self) -> None:
         if self.out is not None:
-            finish(self.out)
+            self.finish(self.out)
         name = f"{self.split}-{len(self.shards):05d}.tokens"
-        self.out = (self.directory / name).open("wb")
+        self.out = ShardFile(self.directory / name)
         self.shards.append(0)
 
     def close(self) -> dict[str, Any]:
@@ -133,25 +155,24 @@ class CorpusWriter:
             self.next_shard()
         assert self.out is not None
         for file in (self.out, *self.lists.values()):
-            finish(file)
+            self.finish(file)
         return {
             "documents": self.documents,
             "sentences": self.sentences,
             "tokens": self.tokens,
             "bytes": self.bytes,
             "shards": self.shards,
+            "checksums": self.checksums,
         }
 
-
-def finish(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-    file.close()
+    def finish(self, file: ShardFile) -> None:
+        file.finish()
+        self.checksums[file.name] = f"{file.checksum:08x}"
 
 
 def write_marker(directory: Path, facts: dict[str, Any]) -> None:
     """Writes data.json last and atomically: a directory without it is not finished."""
-    write_json(directory / MARKER, {"format": FORMAT, **facts}, flush=True)
+    write_json(directory / MARKER, {"format": FORMAT, **facts})
 
 
 class Corpus:
@@ -231,7 +252,34 @@ def mapped(file: Path, dtype: Any, count: int) -> np.ndarray:
     return np.memmap(file, dtype, "r", shape=(count,))
 
 
+def damaged_files(directory: Path) -> list[str] | None:
+    """Returns the names of the files of a data directory whose content is not what was prepared, or
+    None if the directory has no checksums: an older version made it."""
+    splits = read_marker(directory)["splits"].values()
+    listed = [split.get("checksums") for split in splits]
+    if None in listed:
+        return None
+    return [
+        name
+        for checksums in listed
+        for name, checksum in checksums.items()
+        if checksum_of(directory / name) != checksum
+    ]
+
+
+def checksum_of(file: Path) -> str:
+    """Returns the CRC-32 of a file, or "" if there is no such file."""
+    if not file.is_file():
+        return ""
+    checksum = 0
+    with file.open("rb") as handle:
+        while piece := handle.read(PIECE):
+            checksum = zlib.crc32(piece, checksum)
+    return f"{checksum:08x}"
+
+
 def read_marker(directory: Path) -> dict[str, Any]:
+    recover(directory)
     file = directory / MARKER
     if directory.is_file():
         raise FormatError(

@@ -11,9 +11,11 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from regard.core.errors import InputError, UnknownName
+from regard.core.files import storing
 from regard.data import files
 from regard.data.files import TextFile, is_packed, needed, opened
 from regard.data.problems import FileLine
@@ -293,11 +295,11 @@ def on_disk(file: TextFile) -> IO[bytes]:
     if not is_packed(stream):
         return stream
     unpacked: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
-    with stream:
+    with stream, storing(Path(tempfile.gettempdir())):
         while block := stream.read(files.BLOCK):
             unpacked.write(block)
             file.unpacked(unpacked.tell())
-    unpacked.seek(0)
+        unpacked.seek(0)
     return unpacked
 
 

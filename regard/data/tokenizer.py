@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tokenizers import Tokenizer as Fast
 
 from regard.core.errors import FormatError, InputError
-from regard.core.files import parse_json
+from regard.core.files import parse_json, write_bytes
 
 # All files of tokenizers; they are copied byte for byte when a model is saved again.
 FILES = tuple(
@@ -177,7 +177,10 @@ class Tokenizer:
 
     def encode(self, text: str, pair: str | None = None, *, special: bool = True) -> list[int]:
         """Returns the ids of one or two texts; `special` adds the model's special tokens."""
-        ids: list[int] = self.ready.encode(text, pair, add_special_tokens=special).ids
+        try:
+            ids: list[int] = self.ready.encode(text, pair, add_special_tokens=special).ids
+        except Exception as error:  # the library has no class of its own for its errors
+            raise InputError(f"the tokenizer cannot encode this text: {error}") from None
         return ids
 
     def decode(self, ids: list[int], *, special: bool = False) -> str:
@@ -191,7 +194,7 @@ class Tokenizer:
 
     def save(self, directory: Path) -> None:
         for name, content in self.files.items():
-            (directory / name).write_bytes(content)
+            write_bytes(directory / name, content)
 
     def describe(self) -> dict[str, Any]:
         kind = None if self.fast is None else type(self.fast.model).__name__

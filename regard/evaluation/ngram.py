@@ -29,11 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from regard.core.errors import ConfigError, FormatError, InputError
-from regard.core.files import give_usual_rights, replacing
+from regard.formats.weights import write_weights
 
 FORMAT = "regard-ngram-1"
 FALLBACK = (0.5, 1.0, 1.5)  # KenLM's discounts
@@ -251,9 +251,8 @@ class Ngram:
         }
         facts = {"order": self.order, "vocab_size": self.vocab_size, "end": self.end}
         about = json.dumps(facts | {"tokens": self.tokens, "seconds": self.seconds})
-        with replacing(path) as part:
-            save_file(arrays, part, {"format": FORMAT, "model": about})
-            give_usual_rights(part)
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        write_weights(tensors, path, {"format": FORMAT, "model": about})
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> Ngram:
@@ -270,12 +269,25 @@ class Ngram:
             for n in range(1, facts["order"] + 1):
                 keys, plain = arrays[f"{n}.keys"], arrays[f"{n}.plain"]
                 continued = arrays.get(f"{n}.continued", plain)
+                check_keys(keys, plain, continued, number * facts["vocab_size"])
                 levels.append(NgramOrder.make(keys, plain, continued, number, facts["vocab_size"]))
                 number = len(keys)
             known = (facts[name] for name in ("vocab_size", "end", "tokens", "seconds"))
             return cls(levels, *known)
         except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise FormatError(f"{file} is damaged: {error}; count the text again") from None
+
+
+def check_keys(keys: np.ndarray, plain: np.ndarray, continued: np.ndarray, limit: int) -> None:
+    """Raises ValueError for keys and counts that no text has: each key below the limit, increasing,
+    with a count."""
+    whole = keys.dtype == np.int64 and keys.shape == plain.shape == continued.shape
+    if not whole or keys.ndim != 1 or not len(keys) or limit > MOST_TOKENS**2:
+        raise ValueError("its arrays do not fit each other")
+    if keys[0] < 0 or keys[-1] >= limit or (np.diff(keys) <= 0).any():
+        raise ValueError("its keys are not in order")
+    if min(plain.min(), continued.min()) < 0:
+        raise ValueError("a count is negative")
 
 
 def checked(ids: np.ndarray, vocab_size: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import ConfigError, InputError, StorageError
-from regard.core.files import replacing, write_json
+from regard.core.files import make_directory, replacing, storing, write_json
 from regard.core.progress import Progress
 from regard.data.corpus import MARKER
 from regard.data.examples import Example
@@ -305,16 +305,12 @@ def predictions(
 
 def write(out: Path, result: dict[str, Any], rows: Iterator[dict[str, Any]]) -> None:
     """Writes the results. Each file is written under another name first, then moved into place."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with replacing(out / ANSWERS) as part, part.open("w", encoding="utf-8") as file:
-            file.writelines(map(json_line, rows))
-        write_page(out / PAGE, result)
-        write_json(out / FACTS, result)
-    except OSError as error:
-        raise StorageError(
-            f"the results cannot be written to {out}: {error.strerror}; give --out another place"
-        ) from None
+    with storing(out):
+        make_directory(out)
+    with replacing(out / ANSWERS) as part, part.open("w", encoding="utf-8") as file:
+        file.writelines(map(json_line, rows))
+    write_page(out / PAGE, result)
+    write_json(out / FACTS, result)
 
 
 def json_line(row: dict[str, Any]) -> str:

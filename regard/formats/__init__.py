@@ -4,7 +4,6 @@ this package imports no torch."""
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,9 +32,9 @@ class Checkpoint:
         """Writes a directory that `transformers` can open, if it has a class for the model."""
         from regard.formats.directory import save
 
-        directory = save(self.model, path, self.tokenizer, self.source, self.generation_config)
-        for name in BESIDE:
-            file = (self.path or directory) / name
-            if file.is_file() and directory.resolve() != file.parent.resolve():
-                shutil.copyfile(file, directory / name)
-        return directory
+        target = Path(path)
+        beside = [self.path / name for name in BESIDE] if self.path else []
+        if self.path is not None and target.resolve() == self.path.resolve():
+            beside = []
+        copied = [file for file in beside if file.is_file()]
+        return save(self.model, target, self.tokenizer, self.source, self.generation_config, copied)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.errors import FormatError
-from regard.core.files import read_json
+from regard.core.files import copy_file, read_json, recover, write_text
 from regard.data.tokenizer import Tokenizer
 from regard.formats import Checkpoint as Checkpoint
 from regard.formats.format import (
@@ -58,12 +57,14 @@ def load(
     heads: Heads | None = None,
     dtype: torch.dtype = torch.float32,
     config: Any = None,
+    allow_nan: bool = False,
 ) -> Checkpoint:
     """Opens a model directory, or a name of the Hugging Face Hub that is on this machine (with
     `download` it is downloaded).
 
     `heads` asks for other heads than the directory holds; missing heads are initialized at random.
     `config` is used in the place of the configuration that config.json says.
+    Weights that are NaN or infinite are refused, unless `allow_nan` is true.
     """
     directory = locate(path, download)
     config_json = read_config(directory)
@@ -90,6 +91,8 @@ def load(
     values = collect(
         model, names_of(model, format_, wanted), weights, dtype, optional=heads is not None
     )
+    if not allow_nan:
+        check_finite(directory, values)
     materialize(model, values, dtype)
     left = [key for key in weights.unread() if not format_.is_ignored(key)]
     if left and heads is None:  # a caller that asks for other heads drops the existing ones
@@ -165,6 +168,20 @@ def collect(
     return values
 
 
+def check_finite(directory: Path, values: dict[str, Tensor]) -> None:
+    """Refuses weights that are NaN or infinite: damaged files hold such numbers. A sum is finite
+    only if all its terms are, and it is the quickest way to see each of them once."""
+    for name, value in values.items():
+        if value.is_floating_point() and not value.sum().isfinite():
+            wrong = int(value.numel() - value.isfinite().sum())
+            if wrong:  # else the sum alone was too large for its type
+                raise FormatError(
+                    f"{directory}: {wrong:,} of {value.numel():,} weights of {name} are NaN or "
+                    "infinite; the file is damaged or the training diverged, so copy it again, or "
+                    "open it with --allow-nan (allow_nan=True)"
+                )
+
+
 def typed(name: str, value: Tensor, like: Tensor, dtype: torch.dtype) -> Tensor:
     """Returns a tensor of a file as the model needs it: floats in `dtype`, integers unchanged."""
     if value.is_floating_point() and like.is_floating_point():
@@ -188,9 +205,14 @@ def save(
     tokenizer: Tokenizer | None = None,
     source: dict[str, Any] | None = None,
     generation_config: dict[str, Any] | None = None,
+    copied: Iterable[Path] = (),
 ) -> Path:
-    """Writes config.json, generation_config.json, model.safetensors and the tokenizer; existing
-    files are replaced. `source` and `generation_config` are the files that the model came with."""
+    """Writes config.json, generation_config.json, model.safetensors, the tokenizer, and copies of
+    the files `copied`. Existing files are replaced, all at once. `source` and `generation_config`
+    are the files that the model came with."""
+    from regard.core.atomic_dir import updating
+    from regard.core.manifest import renew_manifest
+
     target = Path(path)
     family = model.family.name
     format_, _ = format_for(family, model.config, model.extensions)
@@ -209,35 +231,18 @@ def save(
             tensors |= {key: torch.zeros(entry.zeros, dtype=like.dtype) for key in entry.theirs}
         else:
             tensors |= unstacked(state[entry.ours].detach().cpu(), entry)
-    fresh = not target.exists()
-    target.mkdir(parents=True, exist_ok=True)
-    try:
-        write(target, tensors, tables, tokenizer)
-    except BaseException:
-        if fresh:
-            shutil.rmtree(target, ignore_errors=True)
-        raise
-    return target
-
-
-def write(
-    target: Path,
-    tensors: dict[str, Tensor],
-    tables: dict[str, dict[str, Any] | None],
-    tokenizer: Tokenizer | None,
-) -> None:
-    """Writes all files to a temporary directory and then moves them; config.json is moved last."""
-    with tempfile.TemporaryDirectory(dir=target, prefix=".writing-") as name:
-        draft = Path(name)
+    with updating(target) as draft:
         write_weights(tensors, draft / "model.safetensors")
         for file_name, table in tables.items():
             if table is not None:
                 text = json.dumps(table, indent=2, ensure_ascii=False, sort_keys=True)
-                (draft / file_name).write_text(text + "\n", encoding="utf-8")
+                write_text(draft / file_name, text + "\n")
         if tokenizer is not None:
             tokenizer.save(draft)
-        for file in sorted(draft.iterdir(), key=lambda f: f.name == "config.json"):
-            file.replace(target / file.name)
+        for file in copied:
+            copy_file(file, draft / file.name)
+        renew_manifest(target, draft)
+    return target
 
 
 def describe_model(
@@ -281,6 +286,7 @@ def heads_in(model: Model) -> Heads:
 def locate(path: str | os.PathLike[str], download: bool) -> Path:
     """Returns the directory of a path, or of a name in the cache of the Hub."""
     directory = Path(path)
+    recover(directory)
     if directory.is_dir():
         return directory
     if directory.exists():

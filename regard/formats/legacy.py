@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import FormatError
-from regard.core.files import replacing
-from regard.formats.weights import read_index, write_weights
+from regard.formats.weights import DTYPES, read_index, write_weights
 
 PICKLE, INDEX, TARGET = "pytorch_model.bin", "pytorch_model.bin.index.json", "model.safetensors"
 
@@ -37,14 +36,11 @@ def convert(path: str | Path) -> Path:
         tensors = read_shards(source)
     else:
         raise FormatError(f"{folder} holds neither {PICKLE} nor {INDEX}, so there are no weights")
-    with replacing(target) as temporary:
-        try:
-            write_weights(with_own_memory(tensors), temporary)
-            shutil.copymode(source, temporary)  # safetensors lets only the owner read
-        except (ValueError, KeyError) as error:  # a dtype that safetensors does not have
-            raise FormatError(
-                f"safetensors cannot hold the weights of {folder}: {error}"
-            ) from error
+    for name, tensor in tensors.items():
+        if tensor.dtype not in DTYPES:
+            raise FormatError(f"{folder}: {name!r} holds {tensor.dtype}, which no safetensors has")
+    write_weights(tensors, target)
+    shutil.copymode(source, target)
     return target
 
 
@@ -92,18 +88,3 @@ def read_shards(index: Path) -> dict[str, Tensor]:
                 raise FormatError(f"{index.parent / name} lacks {key!r}, which {index.name} lists")
             tensors[key] = shard[key]
     return tensors
-
-
-def with_own_memory(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Gives each tensor its own memory: the format supports neither shared memory nor strides."""
-    owners: set[int] = set()
-    result = {}
-    for name, tensor in tensors.items():
-        storage = tensor.untyped_storage()
-        whole = tensor.is_contiguous() and storage.nbytes() == tensor.nbytes
-        if whole and storage.data_ptr() not in owners:
-            result[name] = tensor
-        else:
-            result[name] = tensor.clone(memory_format=torch.contiguous_format)
-        owners.add(storage.data_ptr())
-    return result

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from regard.core.errors import FormatError
-from regard.core.files import flush_file, give_usual_rights, read_json
+from regard.core.errors import FormatError, StorageError
+from regard.core.files import read_json, replacing
 from regard.formats.format import Format
 
 ALIGNED = 64  # bytes; products with unaligned tensors may differ in the last bit
+PIECE = 2**22  # bytes that are written and hashed at a time
+PYTORCH = {"format": "pt"}  # the metadata by which transformers knows the file
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.complex64: "C64",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 LEGACY = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -143,8 +166,55 @@ def materialize(model: nn.Module, values: dict[str, Tensor], dtype: torch.dtype)
                     kind[name] = loaded[id(old)]  # type: ignore[assignment]
 
 
-def write_weights(tensors: dict[str, Tensor], file: Path) -> None:
-    """Writes one safetensors file and flushes it to the disk."""
-    save_file(tensors, file, metadata={"format": "pt"})
-    flush_file(file)
-    give_usual_rights(file)
+def write_weights(
+    tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str] = PYTORCH
+) -> None:
+    """Writes one safetensors file, whole or not at all."""
+    with replacing(file) as part, part.open("wb") as handle:
+        contents = (tensors[name].detach() for name in aligned(tensors))
+        write_pieces(handle, serialized(tensors, contents, metadata))
+
+
+def write_pieces(handle: BinaryIO, parts: Iterable[memoryview]) -> dict[str, Any]:
+    """Writes, hashes and flushes a file; returns its size and its SHA-256."""
+    digest, size = hashlib.sha256(), 0
+    for part in parts:
+        for start in range(0, len(part), PIECE):
+            piece = part[start : start + PIECE]
+            handle.write(piece)
+            digest.update(piece)
+        size += len(part)
+    handle.flush()
+    os.fsync(handle.fileno())
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def aligned(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Returns the names in file order: large dtypes come first, so that all tensors are aligned."""
+    return sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+
+
+def serialized(
+    tensors: Mapping[str, Tensor],
+    contents: Iterator[Tensor],
+    metadata: Mapping[str, str] = PYTORCH,
+) -> Iterator[memoryview]:
+    """Yields a safetensors file in pieces: length of the header, header, tensors. At most one
+    tensor is copied at a time."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name in aligned(tensors):
+        tensor = tensors[name]
+        if tensor.dtype not in DTYPES:
+            raise StorageError(f"{name} holds {tensor.dtype}, which safetensors does not store")
+        begin, end = end, end + math.prod(tensor.shape) * tensor.element_size()
+        header[name] = {
+            "dtype": DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    yield memoryview(len(text).to_bytes(8, "little") + text)
+    for _ in tensors:
+        yield next(contents).cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

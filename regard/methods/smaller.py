@@ -3,9 +3,7 @@ before and after."""
 
 from __future__ import annotations
 
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +11,10 @@ from typing import Any
 
 import torch
 
+from regard.core.atomic_dir import hidden_beside, put
 from regard.core.errors import InputError, StorageError
-from regard.core.files import write_json
+from regard.core.files import copy_file, write_json, write_text
+from regard.core.manifest import write_manifest
 from regard.core.seeding import keyed
 from regard.evaluation.preflight import check_place
 from regard.formats.directory import Checkpoint, load
@@ -47,14 +47,12 @@ def write_measured(
 ) -> dict[str, Any]:
     """Writes the smaller model to `out` and the report to the first of `files`. Returns the report,
     with the measurements added."""
-    parent = out.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=parent, prefix=f".{out.name}-") as work:
-        model = Path(work, "model")
+    with hidden_beside(out.absolute()) as work:
+        model = work / "model"
         after.save(model)
         recipe = (after.path or model) / RECIPE  # the recipe says how the model reads a text
         if recipe.is_file():
-            shutil.copyfile(recipe, model / RECIPE)
+            copy_file(recipe, model / RECIPE)
         directories = {"before": before.path or Path(run), "after": model}
         report["bytes"] = {
             name: sum(file.stat().st_size for file in directory.glob("*.safetensors"))
@@ -64,13 +62,14 @@ def write_measured(
             watch("measuring the speed")
             report["speed"] = speeds(before, load(model), plan.repeats)
         if plan.data:
-            report["score"] = scores(run, model, Path(work), plan, watch)
+            report["score"] = scores(run, model, work, plan, watch)
         name, *others = files
         write_json(model / name, report)
         for other in others:
-            (model / other).write_text(files[other], encoding="utf-8")
+            write_text(model / other, files[other])
+        write_manifest(model)
         check_out(out)
-        model.replace(out)
+        put(model, out.absolute())
     return report
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ class LabeledData(TextData):
 
     def resume_command(self, out: Path) -> str:
         return f"finetune --resume {out}"
+
+    def verify(self, recipe: Recipe, note: Callable[[str], None]) -> None:
+        """The files of examples are read whole; the recipe holds their digest."""
 
     def facts(self, recipe: Recipe, card: Family) -> DataFacts:
         task = recipe.examples.task or ""

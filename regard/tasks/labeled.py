@@ -3,7 +3,6 @@ their model expects them, and predictions are made with the same code that train
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError, FormatError
-from regard.core.files import read_json
+from regard.core.files import read_json, write_json
 from regard.data.batching import Ragged, Rows, by_length, padded
 from regard.data.input_formats import InputFormat
 from regard.models import FAMILIES
@@ -309,9 +308,8 @@ class LabeledObjective(Objective, Hooks):
         known = {} if self.knowledge is None else {"knowledge": self.knowledge.keep(out)}
         facts = {
             "task": self.corpus.task,
-            "objective": {"name": self.name, **asdict(self.options), **known},
+            "objective": {"name": self.name, **asdict(self.options), **self.settled(), **known},
             "labels": self.corpus.labels,
             "length": self.seq_len,
         }
-        text = json.dumps(facts, indent=2, ensure_ascii=False)
-        (out / TASK).write_text(text + "\n", encoding="utf-8")
+        write_json(out / TASK, facts)

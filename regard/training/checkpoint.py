@@ -17,7 +17,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -34,7 +33,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.core.errors import StorageError
-from regard.core.files import check_kinds, flush_directory, read_json
+from regard.core.files import (
+    check_kinds,
+    create_hidden,
+    flush_directory,
+    open_new,
+    read_json,
+)
+from regard.formats.weights import aligned, serialized, write_pieces
 
 FORMAT = 1
 MARKER = "checkpoint.json"
@@ -42,20 +48,7 @@ FACTS = "facts.json"
 MARKER_KINDS: dict[str, Any] = {"step": int, "best": bool, "files": dict[str, dict[str, Any]]}
 ADVICE = "remove this checkpoint to go on with the one before it"
 NAME = re.compile(r"step-(\d{8,})(?:\.(\d+))?")  # .1: the same step was written again
-PIECE = 2**22  # bytes that are written and hashed at a time
 ROOM = 2**16  # bytes beside the tensors: JSON, headers, half-filled blocks of the disk
-DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
 
 
 @dataclass(frozen=True)
@@ -134,21 +127,22 @@ class Checkpoints:
         free."""
         text = json.dumps(dict(facts), ensure_ascii=False).encode()
         needed += len(text) + ROOM
-        draft = CheckpointDraft(
-            self, step, self.directory / f".writing-{step:08d}-{os.getpid()}", text, best
-        )
+        draft = CheckpointDraft(self, step, self.directory, text, best)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
+            flush_directory(self.directory.parent)
             self.clean()
             if shutil.disk_usage(self.directory).free < needed:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            draft.path.mkdir()
+            name = f".writing-{step:08d}-*"
+            draft.path, handle = create_hidden(name, self.directory, directory=True)
+            os.close(handle)  # the run's lock keeps others away
             yield draft
         except OSError as error:
-            shutil.rmtree(draft.path, ignore_errors=True)
+            draft.discard()
             raise StorageError(self.explain(draft, needed, error)) from error
         except BaseException:
-            shutil.rmtree(draft.path, ignore_errors=True)
+            draft.discard()
             raise
 
     def latest(self) -> SavedCheckpoint | None:
@@ -257,12 +251,17 @@ class CheckpointDraft:
     def write(self, name: str, tensors: Mapping[str, Tensor], contents: Iterator[Tensor]) -> None:
         """Writes a safetensors file; it is hashed while it is written, and flushed."""
         self.doing = f"{name}.safetensors"
-        pieces = serialized(tensors, contents)
-        self.files[self.doing] = write_pieces(self.path / self.doing, pieces)
+        with open_new(self.path / self.doing) as handle:
+            self.files[self.doing] = write_pieces(handle, serialized(tensors, contents))
 
     def write_bytes(self, name: str, content: bytes) -> None:
         self.doing = name
-        self.files[name] = write_pieces(self.path / name, iter([memoryview(content)]))
+        with open_new(self.path / name) as handle:
+            self.files[name] = write_pieces(handle, [memoryview(content)])
+
+    def discard(self) -> None:
+        if self.path != self.checkpoints.directory:
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def finish(self) -> Path:
         """Writes facts and marker, flushes, renames the directory, then removes old checkpoints."""
@@ -330,11 +329,6 @@ def verify_file(file: Path, bytes: int, sha256: str) -> None:
             raise StorageError(f"{file} has changed: its SHA-256 is not that of the marker")
 
 
-def aligned(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Returns the names in file order: large dtypes come first, so that all tensors are aligned."""
-    return sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-
-
 def whole(files: Mapping[str, Mapping[str, Tensor]]) -> Iterator[Tensor]:
     """Yields the contents of all tensors in the order in which they are written, one at a time.
     Sharded weights are gathered here, which all processes must do together."""
@@ -342,43 +336,6 @@ def whole(files: Mapping[str, Mapping[str, Tensor]]) -> Iterator[Tensor]:
         for name in aligned(tensors):
             tensor: Any = tensors[name].detach()
             yield tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
-def serialized(tensors: Mapping[str, Tensor], contents: Iterator[Tensor]) -> Iterator[memoryview]:
-    """Yields a safetensors file in pieces: length of the header, header, tensors. At most one
-    tensor is copied at a time."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name in aligned(tensors):
-        tensor = tensors[name]
-        if tensor.dtype not in DTYPES:
-            raise StorageError(f"{name} holds {tensor.dtype}, which checkpoints do not store")
-        begin, end = end, end + math.prod(tensor.shape) * tensor.element_size()
-        header[name] = {
-            "dtype": DTYPES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [begin, end],
-        }
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    yield memoryview(len(text).to_bytes(8, "little") + text)
-    for _ in tensors:
-        yield next(contents).cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-
-
-def write_pieces(file: Path, parts: Iterator[memoryview]) -> dict[str, Any]:
-    """Writes, hashes and flushes a file; returns its entry for the marker."""
-    digest, size = hashlib.sha256(), 0
-    with file.open("wb") as handle:
-        for part in parts:
-            for start in range(0, len(part), PIECE):
-                piece = part[start : start + PIECE]
-                handle.write(piece)
-                digest.update(piece)
-            size += len(part)
-        handle.flush()
-        os.fsync(handle.fileno())
-    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def amount(size: int) -> str:

@@ -3,14 +3,14 @@ examples as a subclass that reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.core.errors import ConfigError, InputError, UnknownName
+from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
 from regard.core.tables import Table, fields_of, from_table, without_none
-from regard.data.corpus import Corpus, read_marker
+from regard.data.corpus import Corpus, damaged_files, read_marker
 from regard.models.family import Family
 from regard.objectives import objective as find
 from regard.objectives import objective_of_kind
@@ -37,6 +37,18 @@ class TextData:
     def resume_command(self, out: Path) -> str:
         """Returns the command that resumes a stopped run."""
         return f"train --resume {out}"
+
+    def verify(self, recipe: Recipe, note: Callable[[str], None]) -> None:
+        """Refuses data that was damaged after it was prepared; `note` is told if the data has no
+        checksums."""
+        damaged = damaged_files(Path(recipe.data))
+        if damaged is None:
+            note(f"{recipe.data} has no checksums, so damage is not noticed: prepare it again")
+        elif damaged:
+            raise FormatError(
+                f"{Path(recipe.data, damaged[0])} is not what was prepared: it is damaged; prepare "
+                f"the text again ({len(damaged)} of its files differ)"
+            )
 
     def facts(self, recipe: Recipe, card: Family) -> DataFacts:
         """Returns the objective for this kind of data, for a recipe that names none."""
@@ -97,7 +109,7 @@ class TextData:
             "path": str(Path(built.config.data)),
             "vocab_size": data["vocab_size"],
             "splits": {
-                name: {k: v for k, v in split.items() if k != "shards"}
+                name: {k: v for k, v in split.items() if k not in ("shards", "checksums")}
                 for name, split in data["splits"].items()
             },
             "tokenizer": data.get("tokenizer"),

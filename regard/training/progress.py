@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from regard.core.errors import UnknownName, counted
-from regard.core.files import parse_json
+from regard.core.files import flush_directory, parse_json, storing
 from regard.core.text import visible
 
 Record = dict[str, Any]
@@ -212,30 +212,40 @@ class Metrics:
     def begin(self, step: int = 0) -> None:
         if not self.enabled:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            file.truncate(kept_bytes(self.path, step))
-        self.file = self.path.open("a", encoding="utf-8")
+        with storing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                file.truncate(kept_bytes(self.path, step))
+            self.file = self.path.open("a", encoding="utf-8")
+            flush_directory(self.path.parent)
         if self.board_wanted and importlib.util.find_spec("tensorboard"):
-            from torch.utils.tensorboard import SummaryWriter
+            from regard.training.event_log import EventLog
 
-            place = self.path.parent / "tensorboard"
-            self.board = SummaryWriter(str(place), purge_step=step + 1)
+            self.board = EventLog(self.path.parent / "tensorboard", step + 1)
 
     def write(self, record: Record) -> None:
         if self.file is None:
             return
-        self.file.write(json.dumps(finite(record), ensure_ascii=False) + "\n")
-        self.file.flush()
+        with storing(self.path):
+            self.file.write(json.dumps(finite(record), ensure_ascii=False) + "\n")
+            self.file.flush()
         if self.board is not None:
-            for name, value in scalars(record):
-                self.board.add_scalar(name, value, record["step"])
+            self.board.add(record["step"], scalars(record))
+
+    def flush(self) -> None:
+        """Forces the metrics onto the disk, before the checkpoint of the same step."""
+        if self.file is not None:
+            with storing(self.path):
+                os.fsync(self.file.fileno())
+        if self.board is not None:
+            self.board.flush()
 
     def close(self) -> None:
-        for part in (self.file, self.board):
+        parts, self.file, self.board = (self.file, self.board), None, None
+        for part in parts:
             if part is not None:
-                part.close()
-        self.file = self.board = None
+                with storing(self.path):
+                    part.close()
 
 
 METRIC_KINDS: dict[str, Any] = {

@@ -346,5 +346,5 @@ def overrides(words: Iterable[str]) -> Table:
 def value_of(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text

@@ -6,6 +6,7 @@ RUN/
   metrics.jsonl    the metrics of steps and validations
   run.json         the facts of the run and its outcome
   report.html, README.md, curves.svg
+  manifest.json    size and SHA-256 of each of these files, written when the run ends
   checkpoints/     the states from which the run can resume
 """
 
@@ -22,8 +23,16 @@ from typing import Any
 
 import torch
 
-from regard.core.errors import ConfigError, Diverged, RegardError, StorageError, counted
+from regard.core.errors import (
+    ConfigError,
+    Diverged,
+    FormatError,
+    RegardError,
+    StorageError,
+    counted,
+)
 from regard.core.files import check_kinds, naming, write_json
+from regard.core.manifest import MANIFEST, write_manifest
 from regard.core.processes import RunLock, StopSignal
 from regard.core.tables import from_table
 from regard.formats import directory
@@ -77,6 +86,7 @@ def train(
             shown = watch(display)
             if not resume:
                 shown.note(f"unlike the defaults: {', '.join(recipes.differences(recipe))}")
+            group.first_does(lambda: data.verify(recipe, shown.note), FormatError)
             plan = prepare(recipe, group, device, shown.note, resumed=resume, data=data)
             return TrainingRun(plan, out, group, shown, data.resume_command(out)).go(resume)
 
@@ -114,6 +124,7 @@ class TrainingRun:
         self.first_step = self.loop.progress.step
         if self.group.first:
             self.out.mkdir(parents=True, exist_ok=True)
+            (self.out / MANIFEST).unlink(missing_ok=True)  # it is written anew at the end
             recipes.write(self.recipe, self.out / RECIPE)
             self.metrics.begin(self.loop.progress.step)
         self.watch.note(f"the whole recipe is in {self.out / RECIPE}")
@@ -253,6 +264,7 @@ class TrainingRun:
             for _ in whole(files) if self.loop.engine.sharded else ():
                 pass
 
+        self.metrics.flush()
         self.group.first_does(
             lambda: self.checkpoints.save(step, files, facts, best=best), StorageError, collect
         )
@@ -313,6 +325,7 @@ class TrainingRun:
 
             write_report(self.out)
             write_card(self.out)
+            write_manifest(self.out)
         self.group.barrier()
         self.watch.stop(self.last_words())
         return facts

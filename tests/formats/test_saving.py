@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 
 import regard
 from regard.api import load
-from regard.core.errors import FormatError, RegardError
+from regard.core import atomic_dir
+from regard.core.errors import FormatError, RegardError, StorageError
 from regard.formats import directory as exchange
 from regard.formats.directory import describe, save
 from regard.models.base import EncoderDecoder
@@ -168,6 +169,7 @@ BREAKS: dict[str, Callable[[pytest.MonkeyPatch], object]] = {
     "before the weights": lambda m: m.setattr(exchange, "write_weights", interrupt),
     "at the configuration": lambda m: m.setattr(exchange.json, "dumps", interrupt),
     "at the first move": lambda m: m.setattr(Path, "replace", interrupt),
+    "at the exchange": lambda m: m.setattr(atomic_dir, "put", interrupt),
 }
 
 
@@ -182,9 +184,9 @@ def test_an_interruption_leaves_what_was_there(
         model.tokens.weight.add_(1.0)
     with monkeypatch.context() as patch:
         BREAKS[moment](patch)
-        with pytest.raises((Interruption, OSError)):
+        with pytest.raises((Interruption, StorageError)):
             save(model, checkpoint.path)
-        with pytest.raises((Interruption, OSError)):
+        with pytest.raises((Interruption, StorageError)):
             save(model, checkpoint.path / "new" / "place")
     assert not (checkpoint.path / "new" / "place").exists()
     (checkpoint.path / "new").rmdir()
@@ -193,7 +195,9 @@ def test_an_interruption_leaves_what_was_there(
 
 
 def test_the_configuration_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new directory without config.json is no model: nobody opens the half of one."""
+    """A new directory without config.json is no model: nobody opens the half of one. A run holds
+    the lock of its directory, which therefore cannot be exchanged."""
+    (tmp_path / ".lock").touch()
     moved: list[str] = []
     replace = Path.replace
 

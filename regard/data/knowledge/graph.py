@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from regard.core.errors import FormatError, InputError
+from regard.core.files import write_text
 
 MOST = 64  # the most triples of one entity; a hub with millions would not fit beside a text
 SHOWN = 10  # malformed lines that an error names
@@ -196,7 +197,7 @@ class Graph:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Writes all triples, sorted, in the format that `read` reads."""
-        Path(path).write_text(self.text(), encoding="utf-8", newline="\n")
+        write_text(Path(path), self.text())
 
     def text(self) -> str:
         return "".join("\t".join(triple) + "\n" for triple in self)

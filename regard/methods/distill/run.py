@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import ConfigError, FormatError, RegardError, UnknownName
+from regard.core.files import copy_file
+from regard.core.manifest import write_manifest
 from regard.core.processes import RunLock
 from regard.data.corpus import MARKER, Corpus, read_marker
 from regard.formats.directory import describe, load, locate
@@ -348,7 +350,8 @@ def keep_task(teacher: Path, out: Path) -> None:
     objective = recipes.read(out / RECIPE)["objective"]
     writes = learns_to_write(learned(objective))
     if writes and (teacher / TASK).is_file() and not (out / TASK).is_file():
-        shutil.copyfile(teacher / TASK, out / TASK)
+        copy_file(teacher / TASK, out / TASK)
+        write_manifest(out)
 
 
 def without(table: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

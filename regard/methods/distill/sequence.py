@@ -18,6 +18,7 @@ import numpy as np
 
 from regard.core.atomic_dir import workplace
 from regard.core.errors import ConfigError, FormatError
+from regard.core.files import storing, write_text
 from regard.core.tables import brief, fits
 from regard.data.corpus import MARKER, SPLITS, Corpus, CorpusWriter, read_marker, write_marker
 from regard.data.tokenizer import FILES
@@ -69,7 +70,7 @@ def teach_pairs(
         "precision": precision,
         "batch_size": BATCH,
     }
-    with notes.open("a", encoding="utf-8") as file:
+    with storing(notes), notes.open("a", encoding="utf-8") as file:
         for start in range(done, total, BLOCK):
             sources = [source_of(corpus, i) for i in range(start, min(start + BLOCK, total))]
             for ids in targets(teacher, sources, options):
@@ -117,8 +118,7 @@ def room_of(teacher: Checkpoint, length: int) -> int:
 def count_finished(notes: Path, settings: dict[str, Any]) -> int:
     """Returns how many targets are written already; an unfinished last line is cut off."""
     if not notes.is_file():
-        notes.parent.mkdir(parents=True, exist_ok=True)
-        notes.write_text(json.dumps(settings) + "\n", encoding="utf-8")
+        write_text(notes, json.dumps(settings) + "\n")
         return 0
     text = notes.read_bytes()
     whole = text[: text.rfind(b"\n") + 1]

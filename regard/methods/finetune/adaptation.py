@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import InputError
+from regard.core.files import replacing
 from regard.data.corpus import MARKER, read_marker
 from regard.data.prepare import PreparePlan, prepare
 from regard.data.sources import SourceOptions
@@ -76,7 +77,7 @@ def write_text(recipe: Recipe, out: Path, stages: FinetuneOptions) -> None:
             "text to learn from; leave it out, or give --unlabeled examples"
         )
     file = out / f"{TEXT}.jsonl"
-    with file.open("w", encoding="utf-8") as written:
+    with replacing(file) as hidden, hidden.open("w", encoding="utf-8") as written:
         for text in texts:
             written.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
     tokenizer = str(Path(recipe.model).resolve())

@@ -3,7 +3,6 @@ model that the training started from. `regard.tasks.replies` encodes prompts and
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -19,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.attention.kernels import wide
 from regard.core.errors import ConfigError, InputError
+from regard.core.files import copy_file
 from regard.core.seeding import seed_torch
 from regard.data.batching import by_length
 from regard.data.tokenizer import Tokenizer
@@ -203,7 +203,7 @@ class PreferenceObjective(Objective, Hooks):
         """Copies task.json of the start model, so that the run still answers the same task."""
         file = Path(self.corpus.path) / TASK
         if file.is_file():
-            shutil.copyfile(file, out / TASK)
+            copy_file(file, out / TASK)
 
 
 def check_same_tokenizer(path: str, ours: Tokenizer, what: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.core.errors import ConfigError, FormatError, InputError, StorageError
-from regard.core.files import parse_json, read_json, write_text
+from regard.core.files import parse_json, read_json, storing, write_text
 from regard.core.processes import RunLock
 from regard.core.progress import Progress
 from regard.formats.directory import load
@@ -134,14 +134,14 @@ class ProbeExperiment:
     def keep(self, key: Key, figures: dict[str, Any]) -> None:
         self.cells[key] = figures
         line = dict(zip(("source", "what", "seed", "layer"), key, strict=True))
-        with (self.out / CELLS).open("a", encoding="utf-8") as file:
+        with storing(self.out / CELLS), (self.out / CELLS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "figures": figures}) + "\n")
 
     def finish(self) -> dict[str, Any]:
         """Writes figures and their page, and deletes the temporary states."""
         result = summary(self.cells, self.question, self.plan, self.layers, self.facts())
-        write(self.out / PAGE, page(result))
-        write(self.out / RESULT, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+        write_text(self.out / PAGE, page(result))
+        write_text(self.out / RESULT, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
         shutil.rmtree(self.out / STATES, ignore_errors=True)
         return {**result, "outcome": "done", "out": str(self.out)}
 
@@ -176,12 +176,5 @@ def read_cells(file: Path) -> dict[Key, dict[str, Any]]:
         )  # fmt: skip
         cells[cell["source"], cell["what"], cell["seed"], cell["layer"]] = cell["figures"]
     if whole != content:
-        write(file, whole.decode())
+        write_text(file, whole.decode())
     return cells
-
-
-def write(file: Path, text: str) -> None:
-    try:
-        write_text(file, text)
-    except OSError as error:
-        raise StorageError(f"{file} cannot be written: {error.strerror or error}") from None

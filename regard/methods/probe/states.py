@@ -23,6 +23,7 @@ from torch import Tensor
 
 from regard.core.atomic_dir import hidden_beside
 from regard.core.errors import ConfigError, StorageError
+from regard.core.files import flush_tree, write_json
 from regard.core.seeding import seed_torch
 from regard.formats.directory import Checkpoint
 from regard.methods.probe.reader import StateReader, TokenRow
@@ -170,11 +171,14 @@ def write(
                 "smaller --limit"
             )
         table: Any = np.lib.format.open_memmap(part / "states.npy", "w+", np.float32, shape)
+        with (part / "states.npy").open("rb+") as file:  # a map without room ends the process
+            os.posix_fallocate(file.fileno(), 0, file.seek(0, os.SEEK_END))
         fill(table, reader, rows, layers, tell)
         table.flush()
         del table
         facts = {"format": FORMAT, "layers": list(layers), "shape": list(shape)}
-        (part / "states.json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
+        write_json(part / "states.json", facts)
+        flush_tree(part)
         try:
             part.rename(place)
         except OSError:  # another process may have written it first

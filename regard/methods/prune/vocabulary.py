@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
@@ -54,11 +53,9 @@ def trim(loaded: Checkpoint, texts: Iterable[str], size: int, out: Path) -> dict
     state = {k: v[rows] if k in WORDS else v for k, v in model.state_dict().items()}
     smaller.load_state_dict(state)
     source = {k: v for k, v in loaded.source.items() if not k.endswith("_token_id")}
-    out.mkdir(parents=True, exist_ok=True)
-    for name in BESIDE:
-        if loaded.path is not None and (loaded.path / name).is_file():
-            shutil.copyfile(loaded.path / name, out / name)
-    save(smaller.eval(), out, renumbered(tokenizer, table, ids), source)  # config.json comes last
+    beside = [loaded.path / name for name in BESIDE] if loaded.path is not None else []
+    copied = [file for file in beside if file.is_file()]
+    save(smaller.eval(), out, renumbered(tokenizer, table, ids), source, copied=copied)
     before, after = model.parameter_count(), smaller.parameter_count()
     return {"words": [config.vocab_size, len(ids)], "parameters": [before, after]}
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from regard.core.processes import OPENED, is_same
 
 SHOWS = {"claim", "rules", "chart", "page", "parallel"}  # modules that do not measure
 ENGINE = tuple(
@@ -37,7 +40,16 @@ def alone(out: Path) -> Iterator[None]:
     """Holds a lock, so that one process works at a time. On a file system without locks,
     all may."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    with out.with_name(f".{out.name}.lock").open("w") as file:
+    lock = out.with_name(f".{out.name}.lock")
+    while True:
+        handle = os.open(lock, OPENED, 0o644)
         with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if is_same(handle, lock):  # else its last holder removed it
+            break
+        os.close(handle)
+    try:
         yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(handle)

@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from regard.core.atomic_dir import hidden_beside, put
 from regard.lab.claims.engine.cache import ENGINE, mark, once
 from regard.lab.claims.engine.claim import ClaimCell, ClaimExperiment
 from regard.lab.claims.engine.experiment import QUIET, Workspace, finished
@@ -80,11 +81,10 @@ class PretrainedStart:
 def whole(out: Path, make: Callable[[Path], Any]) -> None:
     """Writes a directory at a temporary place and moves it to `out`, so that it is complete or does
     not exist."""
-    with TemporaryDirectory(prefix="start-", dir=out.parent) as work:
-        model = Path(work, "model")
+    with hidden_beside(out) as model:
         make(model)
         shutil.rmtree(model / "checkpoints", ignore_errors=True)
-        model.replace(out)
+        put(model, out)
 
 
 @dataclass(frozen=True)

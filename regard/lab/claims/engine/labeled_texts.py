@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from regard.core.files import write_text
 from regard.core.seeding import keyed, permutation
 from regard.lab.claims.engine.cache import mark, once
 
@@ -38,7 +39,7 @@ def words(count: int, begin: int = 0) -> list[str]:
 
 def lines(file: Path, records: Iterable[Record]) -> Path:
     text = "".join(json.dumps(record) + "\n" for record in records)
-    file.write_text(text, encoding="utf-8")
+    write_text(file, text)
     return file
 
 
@@ -135,7 +136,7 @@ def moods(place: Path, seed: int, count: int) -> Files:
     synonyms = place / "synonyms.tsv"
     shades = [shade for kinds in MOODS.values() for shade in kinds]
     rows = ((kinds[i], kinds[i - 1], kinds[i - 2]) for kinds in shades for i in range(len(kinds)))
-    synonyms.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    write_text(synonyms, "".join("\t".join(row) + "\n" for row in rows))
     return both_parts(place, count, TESTED, record) | {"synonyms": synonyms}
 
 
