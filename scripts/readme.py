@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from textwrap import wrap
 
 ROOT = Path(__file__).resolve().parent.parent
 READMES = (ROOT / "README.md", ROOT / "README.zh.md")
@@ -27,13 +28,16 @@ RUNS = {
         'regard generate my-gpt "Return a list of" --max-new-tokens 40 --temperature 0.7 --seed 2',
     ],
     "compare": [
-        "regard compare builtin:python-docs --budget 40s --models gpt,transformer-xl,bert "
+        "regard compare builtin:python-docs --budget 30s --models gpt,transformer-xl,lstm "
         "--out lineage"
     ],
     "claim": ["regard claims run scaling"],
 }
 # What a command prints that the READMEs leave out: progress, and notes of this machine.
-LEFT_OUT = re.compile(r"^(note: |step |\s*$|.*\b(resumes?|bytes-bpe)\b)")
+LEFT_OUT = re.compile(
+    r"note: |step |\s*$|\||preparing |.* · (starting|training|measuring|counting|done)$"
+    r"|\s*\d+/\d+ |.*\b(resumes?|bytes-bpe)\b"
+)
 
 
 def shown(command: str, work: Path) -> list[str]:
@@ -47,11 +51,8 @@ def shown(command: str, work: Path) -> list[str]:
         raise SystemExit(f"{command} failed:\n{done.stdout}")
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     lines = [line for line in lines if not LEFT_OUT.match(line)]
-    return [f"$ {command}", *(cut(line) for line in lines), ""]
-
-
-def cut(line: str) -> str:
-    return line if len(line) <= LONGEST else line[: LONGEST - 1].rstrip() + "…"
+    wrapped = [part for line in lines for part in wrap(line, LONGEST, subsequent_indent="  ")]
+    return [f"$ {command}", *wrapped, ""]
 
 
 def put(readme: Path, name: str, lines: list[str]) -> None:
