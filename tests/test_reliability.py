@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import regard
+from regard.core.atomic_dir import MANIFEST
 from regard.core.errors import FormatError, RegardError, StorageError
-from regard.core.manifest import MANIFEST
 from regard.data.corpus import MARKER, Corpus, damaged_files
 from regard.methods.runs import run
 from tests import command

@@ -101,7 +101,7 @@ def info(
 
 def verified(directory: Path) -> Table:
     """What was compared; files that differ or are missing are refused by name."""
-    from regard.core.manifest import compare_with_manifest
+    from regard.core.atomic_dir import compare_with_manifest
     from regard.data.corpus import MARKER, damaged_files
     from regard.training.checkpoint import Checkpoints, SavedCheckpoint
 

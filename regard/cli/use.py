@@ -70,6 +70,8 @@ def opened(
 
 # -- generate
 
+GENERATED = ("text", "reason", "score", "ids", "logprobs")
+
 
 def generate(
     model: Model,
@@ -124,11 +126,13 @@ def generate(
         print()
         return None
     generations = decoder.generate(loaded, texts, **decoding)
-    names = ("text", "reason", "score", "ids", "logprobs")
     return {
         "model": model,
         "results": [
-            {"prompt": prompt, "texts": [{n: getattr(one, n) for n in names} for one in several]}
+            {
+                "prompt": prompt,
+                "texts": [{n: getattr(one, n) for n in GENERATED} for one in several],
+            }
             for prompt, several in zip(texts, generations, strict=True)
         ],
     }

@@ -4,17 +4,23 @@ the destination is always a whole directory: the old one or the new one.
 Where the system cannot exchange two names in one step, the old directory is renamed first. If the
 process is killed between the two steps, `files.recover` completes the second; every command that
 opens or replaces the directory calls it.
+
+A run directory has a manifest: the size and the SHA-256 of each of its files, by which `regard info
+RUN --verify` says what differs, is missing, or was added. Hidden files are not listed, nor are
+directories that have a marker of their own: checkpoints, prepared text, and runs inside the run.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from regard.core.errors import InputError, StorageError
 from regard.core.files import (
@@ -26,14 +32,20 @@ from regard.core.files import (
     make_directory,
     move_files,
     part_of,
+    read_json,
     recover,
     remove,
     storing,
+    write_json,
 )
 
 EXCHANGE = 2  # RENAME_EXCHANGE
 HERE = -100  # AT_FDCWD: relative paths begin at the working directory
 IN_PARTS = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}  # no exchange on this system
+FORMAT = 1
+MANIFEST = "manifest.json"
+OWN = (MANIFEST, "data.json", "recipe.toml")  # a directory with one of them is not part of another
+APART = frozenset({"checkpoints", "tensorboard"})
 
 
 def check_place(out: Path, force: bool, marker: str) -> None:
@@ -199,3 +211,69 @@ def link_others(out: Path, draft: Path) -> None:
             shutil.copytree(entry, target, symlinks=True, copy_function=link)
         else:
             link(str(entry), str(target))
+
+
+# -- the manifest
+
+
+def write_manifest(directory: Path) -> None:
+    """Writes the manifest of all files that are in the directory now."""
+    files = {name: entry_of(directory / name) for name in listed_files(directory)}
+    write_json(directory / MANIFEST, {"format": FORMAT, "files": files})
+
+
+def renew_manifest(old: Path, draft: Path) -> None:
+    """Writes a manifest into `draft` if `old`, whose files it is going to replace, has one: entries
+    of files that are not replaced stay."""
+    known = read_manifest(old)
+    if known is not None:
+        files = known | {name: entry_of(draft / name) for name in listed_files(draft)}
+        write_json(draft / MANIFEST, {"format": FORMAT, "files": files})
+
+
+def listed_files(directory: Path) -> Iterator[str]:
+    """Yields the names of the files that a manifest lists, relative to the directory."""
+    for place, inner, names in os.walk(directory):
+        here = Path(place)
+        inner[:] = sorted(
+            name
+            for name in inner
+            if not name.startswith(".")
+            and not (here == directory and name in APART)
+            and not any((here / name / marker).is_file() for marker in OWN)
+        )
+        for name in sorted(names):
+            if not name.startswith(".") and not (here == directory and name == MANIFEST):
+                yield (here / name).relative_to(directory).as_posix()
+
+
+def entry_of(file: Path) -> dict[str, Any]:
+    with file.open("rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+    return {"bytes": file.stat().st_size, "sha256": digest}
+
+
+def read_manifest(directory: Path) -> dict[str, Any] | None:
+    """Returns the entries of a manifest by file name, or None if there is no manifest."""
+    table = read_json(directory / MANIFEST)
+    if table is None:
+        return None
+    files = table.get("files")
+    if table.get("format") != FORMAT or not isinstance(files, dict):
+        raise StorageError(f"{directory / MANIFEST} is no manifest of format {FORMAT}")
+    return files
+
+
+def compare_with_manifest(directory: Path) -> dict[str, Any] | None:
+    """Returns the number of files of the manifest, and the names of those that differ, are missing,
+    or are extra; or None if the directory has no manifest."""
+    files = read_manifest(directory)
+    if files is None:
+        return None
+    present = set(listed_files(directory))
+    return {
+        "files": len(files),
+        "differs": sorted(n for n in present & set(files) if entry_of(directory / n) != files[n]),
+        "missing": sorted(set(files) - present),
+        "extra": sorted(present - set(files)),
+    }

@@ -210,8 +210,7 @@ def save(
     """Writes config.json, generation_config.json, model.safetensors, the tokenizer, and copies of
     the files `copied`. Existing files are replaced, all at once. `source` and `generation_config`
     are the files that the model came with."""
-    from regard.core.atomic_dir import updating
-    from regard.core.manifest import renew_manifest
+    from regard.core.atomic_dir import renew_manifest, updating
 
     target = Path(path)
     family = model.family.name

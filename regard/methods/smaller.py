@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
-from regard.core.atomic_dir import hidden_beside, put
+from regard.core.atomic_dir import hidden_beside, put, write_manifest
 from regard.core.errors import InputError, StorageError
 from regard.core.files import copy_file, write_json, write_text
-from regard.core.manifest import write_manifest
 from regard.core.seeding import keyed
 from regard.evaluation.preflight import check_place
 from regard.formats.directory import Checkpoint, load

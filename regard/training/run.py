@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from regard.core.atomic_dir import MANIFEST, write_manifest
 from regard.core.errors import (
     ConfigError,
     Diverged,
@@ -32,7 +33,6 @@ from regard.core.errors import (
     counted,
 )
 from regard.core.files import check_kinds, naming, write_json
-from regard.core.manifest import MANIFEST, write_manifest
 from regard.core.processes import RunLock, StopSignal
 from regard.core.tables import from_table
 from regard.formats import directory

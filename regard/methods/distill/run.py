@@ -18,9 +18,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from regard.core.atomic_dir import write_manifest
 from regard.core.errors import ConfigError, FormatError, RegardError, UnknownName
 from regard.core.files import copy_file
-from regard.core.manifest import write_manifest
 from regard.core.processes import RunLock
 from regard.data.corpus import MARKER, Corpus, read_marker
 from regard.formats.directory import describe, load, locate
