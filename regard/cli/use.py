@@ -129,13 +129,15 @@ def generate(
     return {
         "model": model,
         "results": [
-            {
-                "prompt": prompt,
-                "texts": [{n: getattr(one, n) for n in GENERATED} for one in several],
-            }
+            {"prompt": prompt, "texts": [vars_of(one) for one in several]}
             for prompt, several in zip(texts, generations, strict=True)
         ],
     }
+
+
+def vars_of(generation: Any) -> Table:
+    """Returns what is printed of a generation as JSON."""
+    return {name: getattr(generation, name) for name in GENERATED}
 
 
 def prompts_of(words: Sequence[str], file: Path | None, lines: bool) -> list[str]:
