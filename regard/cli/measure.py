@@ -332,7 +332,7 @@ class CompareOptions:
     models: Annotated[
         str,
         Option(
-            "MODEL, MODEL:OBJECTIVE or MODEL:OBJECTIVE@SIZE.",
+            "MODEL, MODEL@SIZE, MODEL:OBJECTIVE or MODEL:OBJECTIVE@SIZE.",
             metavar="A,B,…",
             default="one of each family",
         ),

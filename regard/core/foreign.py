@@ -11,6 +11,11 @@ from collections.abc import Iterable
 from regard.core.foreign_options import BEGINNINGS, INSTEAD, KEYS, OBJECTIVES_WITH
 
 WORDS = {
+    # objectives
+    "mlm": "masked",
+    "clm": "causal",
+    "plm": "permuted",
+    "nsp": "sentences",
     # tasks
     "ner": "tag predict",
     "pos": "tag",

@@ -116,7 +116,7 @@ LR = Option(
     "The highest learning rate; with --schedule noam it is a factor.",
     "--lr",
     "X",
-    "the recipe's: 0.005 with --size, else the paper's",
+    "the recipe's: 0.005 for a new laptop-sized model, else the paper's",
 )
 BATCH_SIZE = Option("The number of samples of one step.", "--batch-size", "N",
                     "what fits into memory")  # fmt: skip

@@ -278,20 +278,27 @@ def checksum_of(file: Path) -> str:
     return f"{checksum:08x}"
 
 
+def advice_for(directory: Path) -> str:
+    """Says how data are made: from a source that was given in their place, or anew."""
+    if ":" in str(directory):
+        return f"first run: regard prepare {directory} --out DATA, then give DATA"
+    return f"make it with 'regard prepare SOURCE --out {directory}'"
+
+
 def read_marker(directory: Path) -> dict[str, Any]:
     recover(directory)
     file = directory / MARKER
     if directory.is_file():
         raise FormatError(
             f"{directory} is a file, not a directory of prepared text; first run: regard prepare "
-            f"{directory} --out DATA, then give DATA"
+            f"{directory} --out DATA (with --pairs for sources and targets), then give DATA"
         )
     advice = "prepare the text again"
     facts = read_json(file, error=FormatError, advice=advice)
     if facts is None:
         raise FormatError(
             f"{directory} has no {MARKER}, so it is not prepared text (or it is not finished); "
-            f"make it with 'regard prepare SOURCE --out {directory}'"
+            + advice_for(directory)
         )
     if facts.get("format") != FORMAT:
         raise FormatError(

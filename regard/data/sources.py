@@ -165,9 +165,9 @@ def check_prose(source: TextSource) -> None:
     first = [line for line in lines if line.strip()][:TABLE_LINES]
     if len(first) == TABLE_LINES and all(line.strip().count("\t") == 1 for line in first):
         raise InputError(
-            f"the lines of {source.name} have two columns with a tab between; give --pairs "
-            "--format tsv to read them as source and target, or --format text to read them as "
-            "prose"
+            f"the lines of {source.name} have two columns with a tab between; 'regard prepare' "
+            "with --pairs --format tsv reads them as source and target, and --format text reads "
+            "them as prose"
         )
 
 

@@ -310,7 +310,7 @@ def locate(path: str | os.PathLike[str], download: bool) -> Path:
     except Exception as error:
         advice = "is it spelled as on the hub, and is this machine connected?"
         if not download:
-            advice = "--download (download=True) downloads a name of the hub"
+            advice = "--download, or download=True in Python, downloads a name of the hub"
         raise FormatError(
             f"there is no directory {text}, and no model of the hub with this name is on this "
             f"machine; {advice}"

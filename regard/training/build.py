@@ -225,7 +225,10 @@ def with_shape(config: R, card: Family, facts: ShapeFacts) -> R:
         return replaced(config, shape=shape_table(new_config(config, card, facts)))
     shape = shape_table(facts.pretrained)
     if config.size or any(shape.get(name) != value for name, value in config.shape.items()):
-        raise ConfigError(f"{config.model} has its shape already; remove size and shape")
+        raise ConfigError(
+            f"{config.model} is a model directory, which has its shape already; remove size and "
+            "shape, or, for a new model of a family with this name, rename the directory"
+        )
     return replaced(config, shape=shape)
 
 

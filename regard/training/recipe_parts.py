@@ -97,7 +97,7 @@ class Schedule:
     ] = None  # fmt: skip
     warmup: Annotated[
         float | None,
-        Option("The learning rate rises from 0 in so many steps; below 1, in this share of all "
+        Option("The learning rate rises from 0 for this many steps; below 1, for this share of all "
                "steps.", metavar="X", default="the recipe's"),
     ] = None  # fmt: skip
     min_lr_ratio: Annotated[float | None, Key("The share of the rate that is left at the end.")] = (

@@ -115,6 +115,15 @@ ANSWERS = [
     ("generate m --prompt x", "PROMPT", "regard generate MODEL [PROMPT]"),
     ("generate m --start x", "PROMPT"),
     ("predict m text --out x", "--jsonl", "> FILE"),
+    ("prepare text --overwrite_output_dir", "--force"),
+    ("prepare text --tokenizer_name x", "--tokenizer KIND"),
+    ("prepare text --validation_split_percentage 5", "--valid-fraction"),
+    ("evaluate m d --max_eval_samples 3", "--limit"),
+    ("evaluate m d --metric f1", "metrics"),
+    ("finetune m --dev x", "--valid"),
+    ("finetune m --train x", "--data"),
+    ("compare text --max_steps 3", "--budget"),
+    ("predict m text --early_stopping true", "--beam-stopping"),
     ("train gpt data --out x model.n_layer=3", "shape.layers=N"),
     ("train gpt data --out x n_positions=3", "shape.context=N"),
     ("train gpt data --out x out_dir=3", "--out"),
@@ -217,6 +226,9 @@ REFUSED = [
     ("augment rows.jsonl --out x.jsonl --methods swap", "--task", "classify"),
     ("finetune some-name --task classify --data rows.jsonl --out x", "hf download some-name"),
     ("train gpt nowhere --out x", "regard prepare", "nowhere"),
+    ("train gpt builtin:python-docs --out x", "regard prepare builtin:python-docs --out DATA"),
+    ("train transformer two.tsv --out x", "--pairs"),
+    ("train bert data --out x --objective mlm", "'masked'"),
 ]
 
 
