@@ -183,6 +183,14 @@ def test_tasks_of_pipelines(word: str, capsys: pytest.CaptureFixture[str]) -> No
     assert (ours("fill-mask", commands), ours("text-generation", commands)) == ("fill", "generate")
 
 
+@pytest.mark.parametrize(
+    ("word", "name"), [("mlm", "masked"), ("clm", "causal"), ("nsp", "sentences")]
+)
+def test_objectives_of_others(word: str, name: str) -> None:
+    with refuses(UnknownName, repr(name)):
+        objective(word)
+
+
 @pytest.mark.parametrize(("word", "family"), [("marian", "transformer"), ("mt5", "t5")])
 def test_models_of_others(word: str, family: str) -> None:
     with refuses(UnknownName, word, repr(family)):
@@ -228,7 +236,6 @@ REFUSED = [
     ("train gpt nowhere --out x", "regard prepare", "nowhere"),
     ("train gpt builtin:python-docs --out x", "regard prepare builtin:python-docs --out DATA"),
     ("train transformer two.tsv --out x", "--pairs"),
-    ("train bert data --out x --objective mlm", "'masked'"),
 ]
 
 
