@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tokenizers import Tokenizer as Fast
 
-from regard.core.errors import FormatError, InputError
+from regard.core.errors import FormatError, InputError, RegardError
 from regard.core.files import parse_json, write_bytes
 
 # All files of tokenizers; they are copied byte for byte when a model is saved again.
@@ -179,6 +179,8 @@ class Tokenizer:
         """Returns the ids of one or two texts; `special` adds the model's special tokens."""
         try:
             ids: list[int] = self.ready.encode(text, pair, add_special_tokens=special).ids
+        except RegardError:
+            raise
         except Exception as error:  # the library has no class of its own for its errors
             raise InputError(f"the tokenizer cannot encode this text: {error}") from None
         return ids

@@ -70,6 +70,11 @@ def check_out(out: Path) -> str:
     if kind not in METADATA:
         raise InputError(f"the picture {out} must be a file that ends in .png, .pdf or .svg")
     library()
+    if not out.parent.is_dir():
+        raise InputError(
+            f"the picture {out} cannot be written: there is no directory {out.parent}; make it, "
+            "or give another place"
+        )
     return kind
 
 

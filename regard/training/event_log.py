@@ -22,8 +22,9 @@ class EventLog:
     """A new event file in `directory`; what older ones say of this step and later is forgotten."""
 
     def __init__(self, directory: Path, step: int) -> None:
+        now = time.time_ns()  # TensorBoard reads the files in the order of their names
         name = (
-            f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
+            f"{now // 10**9:010d}.{socket.gethostname()}.{os.getpid()}.{now}{secrets.token_hex(4)}"
         )
         self.path = directory / f"events.out.tfevents.{name}"
         with storing(self.path):

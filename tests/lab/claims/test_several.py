@@ -75,7 +75,7 @@ def test_a_stop_reaches_every_process_and_keeps_cells(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert cells and process.returncode == 130
-    assert "Go on with: regard claims run tying norm-kinds --effort 0.02 --jobs 2" in errors
+    assert "regard claims run tying norm-kinds --effort 0.02 --jobs 2" in errors
     every = sum(len(claim(name).cells()) for name in ("tying", "norm-kinds"))
     assert len(list(tmp_path.glob("*/cells/*.json"))) < every  # it did stop
     assert not list(tmp_path.glob("texts/claim-*"))  # and cleaned up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -316,8 +317,9 @@ def test_a_reward_model_must_read_the_same(path: Path, tmp_path: Path) -> None:
     def judge(name: str, form: str = "text", words: Any = TOKENIZER) -> Path:
         judge_model = model_of("gpt", {"choose": 1}, vocabulary=len(words))
         place = save(judge_model, tmp_path / name, words)
-        facts = f'{{"task": "prefer", "objective": {{"name": "reward", "form": "{form}"}}}}'
-        (place / "task.json").write_text(facts)
+        objective = {"name": "reward", "form": form}
+        facts = {"task": "prefer", "objective": objective, "labels": [], "length": 16}
+        (place / "task.json").write_text(json.dumps(facts))
         return place
 
     few = judge("few", words=tokenizer(("pad", "unk", "eos")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,8 @@ def test_a_reply_follows_its_prompt_and_is_closed() -> None:
 
 def test_what_has_learned_dialogues_reads_a_text_as_a_turn(tmp_path: Path) -> None:
     assert form_of("", str(tmp_path)) == "text"
-    (tmp_path / "task.json").write_text('{"task": "converse"}')
+    facts = {"task": "converse", "objective": {}, "labels": [], "length": 16}
+    (tmp_path / "task.json").write_text(json.dumps(facts))
     assert form_of("", str(tmp_path)) == "dialogue"
     assert form_of("text", str(tmp_path)) == "text"
     objective = make(Reward, UNEVEN, tmp_path)

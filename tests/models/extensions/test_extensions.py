@@ -99,7 +99,8 @@ REFUSED = [  # extension, options, what the refusal names
     *(("pruned", {"heads": {ATTENTION: bad}}, [ATTENTION]) for bad in ([0, 4], [1, 0], [0, 0])),
     *(("pruned", {"heads": {ATTENTION: bad}}, [ATTENTION]) for bad in ("01", [0.5])),
     ("pruned", {"ffn_units": {ATTENTION: 3}}, ["network", ATTENTION]),
-    *(("pruned", {"ffn_units": {NETWORK: bad}}, [NETWORK, "64 units"]) for bad in (0, 65, "3")),
+    *(("pruned", {"ffn_units": {NETWORK: bad}}, [NETWORK, "64 units"]) for bad in (0, 65)),
+    ("pruned", {"ffn_units": {NETWORK: "3"}}, [NETWORK, "ffn_units", "int"]),
 ]
 
 
