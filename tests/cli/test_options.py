@@ -18,6 +18,7 @@ from regard.core.options import Option
 from regard.core.tables import fields_of
 from regard.decoding import DecodingOptions
 from regard.models import FAMILIES, sizes
+from regard.objectives import OBJECTIVES
 from regard.tasks import TASKS
 from regard.training.recipe import Recipe, option_keys
 
@@ -188,13 +189,13 @@ def test_words_of_other_libraries(
 
 
 def test_every_answer_to_a_foreign_word_is_known() -> None:
-    """Each of our words is an option, a command, a task or a field of a configuration."""
+    """Each is an option, a command, a task, an objective or a field of a configuration."""
     known = {plain(name) for command in EVERY.values() for name in options(command)}
     known |= {
         plain(name) for one in EVERY.values() for p in one.params for name in p.secondary_opts
     }
     known |= {plain(name) for name in [*program.list_commands(click.Context(program)), *TASKS]}
-    known |= {plain(name) for name in [*FAMILIES, *sizes()]}
+    known |= {plain(name) for name in [*FAMILIES, *sizes(), *OBJECTIVES]}
     for card in FAMILIES.values():
         for config in card.sizes.values():
             known |= {plain(name) for name in config.__dataclass_fields__}
