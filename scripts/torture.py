@@ -25,6 +25,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -346,7 +347,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2**31, help="the cases of a part")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="in all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--place", type=Path, default=Path("/tmp/regard-torture"))
+    parser.add_argument("--place", type=Path, default=Path(tempfile.gettempdir(), "regard-torture"))
     options = parser.parse_args()
     place = options.place.resolve()
     under_the_layer(place)
