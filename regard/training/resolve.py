@@ -19,7 +19,7 @@ from regard.core.tables import Table
 from regard.models.family import Family, PaperDefaults
 from regard.training.recipe import FrozenConfig, Recipe, Resolved, known, replaced
 from regard.training.recipe_parts import Budget, Optimizer, Robust, Schedule
-from regard.training.schedule import BY_WIDTH, DECAY_FRACTION
+from regard.training.schedule import BY_WIDTH, DECAY_FRACTION, check_name
 
 LENGTH = 256  # the default number of tokens of a sample
 STEP = 4096  # the default number of tokens of a step
@@ -221,6 +221,7 @@ def lr_scale(paper: PaperDefaults, card: Family, width: int) -> float:
 
 def schedule_of(schedule: Schedule, paper: PaperDefaults) -> Table:
     if schedule.name is not None:
+        check_name(schedule.name)  # before anything is built or measured
         return {
             "min_lr_ratio": first(schedule.min_lr_ratio, 0.0),
             "power": first(schedule.power, 1.0),

@@ -123,8 +123,7 @@ def schedule(
     >>> schedule("noam", lr=1.0, warmup=4000, steps=100_000, width=512)(4000)
     0.0006987712429686843
     """
-    if name not in SCHEDULES:
-        raise UnknownName("schedule", name, SCHEDULES)
+    check_name(name)
     if steps < 1:
         raise ConfigError(f"{steps} steps; a schedule needs at least 1")
     clock = ScheduleTimes(
@@ -152,6 +151,11 @@ def schedule(
         return lr * value
 
     return at
+
+
+def check_name(name: str) -> None:
+    if name not in SCHEDULES:
+        raise UnknownName("schedule", name, SCHEDULES)
 
 
 def check(name: str, clock: ScheduleTimes, lr: float, min_lr_ratio: float) -> None:

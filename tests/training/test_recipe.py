@@ -11,6 +11,7 @@ from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.models import FAMILIES
 from regard.training.recipe import Recipe, make, overrides, read, write
 from tests.refusals import Refusal, refuses
+from tests.training.small import resolved
 
 
 def test_later_tables_overrule_earlier_ones() -> None:
@@ -96,3 +97,8 @@ def test_an_old_or_foreign_key_is_answered_with_ours(key: str, ours: str) -> Non
 def test_their_word_for_segments_is_known() -> None:
     with refuses(UnknownName, "type_vocab_size", "segments"):
         FAMILIES["bert"].config().replace(type_vocab_size=2)
+
+
+def test_an_unknown_schedule_is_refused_before_anything_is_built() -> None:
+    with refuses(UnknownName, "'linaer'", "'linear'"):
+        resolved({"schedule": {"name": "linaer"}})
