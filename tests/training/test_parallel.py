@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from regard.training import recipe as recipes
 from tests.training.small import STILL, recipe
 
 WORKER = Path(__file__).with_name("worker.py")
+KINDS = ("ddp", "fsdp")
 LEARNERS = ("gpt", "bert", "transformer-xl", "xlnet", "t5")
 
 
@@ -31,59 +33,55 @@ def work(what: str, out: Path, files: list[Path], processes: int) -> None:
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def written(directory: Path, where: Path, names: Any, **changes: Any) -> list[Path]:
-    directory.mkdir(exist_ok=True)
-    files = []
-    for name in names:
-        run_recipe = recipe(
-            name, where, shape=STILL[name], batch={"size": 8, "grad_accum": 2}, **changes
-        )
-        file = directory / f"{name}.toml"
-        recipes.write(run_recipe, file)
-        files.append(file)
-    return files
+@pytest.fixture(scope="module")
+def place(where: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one process and what two have learned, with every engine: starting them takes long."""
+    place = tmp_path_factory.mktemp("parallel")
+    exact, plain = {"engine": {"precision": "fp64"}, "budget": {"steps": 20}}, {"precision": "fp32"}
+    runs: dict[str, dict[str, dict[str, Any]]] = {
+        "gradients": {"step": {"engine": plain, "optimizer": {"grad_clip": 0.0}}},
+        "train": {"own": exact, "muon": exact | {"optimizer": {"name": "muon"}}},
+    }
+    for what, variants in runs.items():
+        files = []
+        for name, kind, learner in product(variants, KINDS, LEARNERS):
+            changes = variants[name] | {"engine": variants[name]["engine"] | {"parallel": kind}}
+            batch = {"size": 8, "grad_accum": 2}
+            files.append(place / f"{name}-{kind}-{learner}.toml")
+            recipes.write(
+                recipe(learner, where, shape=STILL[learner], batch=batch, **changes), files[-1]
+            )
+        for processes in (1, 2):
+            work(what, place / str(processes), files, processes)
+    return place
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_gradients_of_a_step(kind: str, where: Path, tmp_path: Path) -> None:
-    engine = {"precision": "fp32", "parallel": kind}
-    files = written(tmp_path, where, LEARNERS, engine=engine, optimizer={"grad_clip": 0.0})
-    work("gradients", tmp_path / "one", files, 1)
-    work("gradients", tmp_path / "two", files, 2)
-    for file in files:
-        one, two = (load_file(tmp_path / n / f"{file.stem}.safetensors") for n in ("one", "two"))
-        assert one.keys() == two.keys()
-        for name, value in one.items():
-            scale = max(float(value.norm()), 1e-3 * float(one["loss"]))
-            assert float((two[name] - value).norm()) <= 1e-6 * scale, (file.stem, name)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_gradients_of_a_step(place: Path, learner: str, kind: str) -> None:
+    one, two = (load_file(place / n / f"step-{kind}-{learner}.safetensors") for n in "12")
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        scale = max(float(value.norm()), 1e-3 * float(one["loss"]))
+        assert float((two[name] - value).norm()) <= 1e-6 * scale, name
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimizer", [None, "muon"])
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_weights_after_twenty_steps(
-    kind: str, optimizer: str | None, where: Path, tmp_path: Path
-) -> None:
-    engine = {"precision": "fp64", "parallel": kind}
-    more: dict[str, Any] = {"budget": {"steps": 20}}
-    if optimizer is not None:
-        more["optimizer"] = {"name": optimizer}
-    files = written(tmp_path, where, LEARNERS, engine=engine, **more)
-    work("train", tmp_path / "one", files, 1)
-    work("train", tmp_path / "two", files, 2)
-    for file in files:
-        one, two = (
-            load_file(tmp_path / n / file.stem / "model.safetensors") for n in ("one", "two")
-        )
-        for name, value in one.items():
-            assert value.dtype == torch.float64
-            assert (two[name] - value).abs().max() <= 1e-10, (file.stem, name)
+@pytest.mark.parametrize("optimizer", ["own", "muon"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_weights_after_twenty_steps(place: Path, learner: str, kind: str, optimizer: str) -> None:
+    run = f"{optimizer}-{kind}-{learner}"
+    one, two = (load_file(place / n / run / "model.safetensors") for n in "12")
+    for name, value in one.items():
+        assert value.dtype == torch.float64
+        assert (two[name] - value).abs().max() <= 1e-10, name
 
 
 def started(out: Path, file: Path, processes: int) -> subprocess.Popen[bytes]:
@@ -118,7 +116,7 @@ def disturbed(run_recipe: recipes.Recipe, place: Path) -> tuple[Path, subprocess
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
     """torchrun starts all again; the result is that of the undisturbed run, bit for bit. Dropout
     is on.
@@ -142,7 +140,7 @@ def test_a_killed_worker(kind: str, where: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_resumed_by_another_number_of_processes(kind: str, where: Path, tmp_path: Path) -> None:
     """Two begin, one goes on: the same within the tolerance of the law."""
     run_recipe = recipe(
