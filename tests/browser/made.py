@@ -10,16 +10,16 @@ from typing import Any
 
 from regard.core.text import Bilingual
 from regard.evaluation.page import write_page as write_test
-from regard.lab.claims import claim, names
+from regard.lab.claims import names
 from regard.lab.claims.engine.page import gallery
 from regard.lab.claims.engine.page import page as claim_page
-from regard.lab.claims.engine.run import run as run_claim
 from regard.lab.compare.report import write_report as write_comparison
 from regard.lab.look import look
 from regard.methods.probe.page import page as probe_page
 from regard.training.report import write_report as write_run
 from tests.evaluation.test_page import results
 from tests.html import HOSTILE
+from tests.lab.claims.measured import measured
 from tests.lab.compare.made import comparison
 from tests.lab.look.small import speaking
 from tests.training.test_report import FACTS, make
@@ -61,8 +61,7 @@ def compare(out: Path, hostile: bool) -> Path:
 
 
 def claimed(out: Path, hostile: bool, name: str = "scaling") -> Path:
-    study = claim(name)
-    facts = run_claim(study, out, seeds=2)
+    study, facts = measured(name, out.parent)
     if hostile:
         study = dataclasses.replace(study, statement=Bilingual(HOSTILE, HOSTILE), source=HOSTILE)
         facts |= {"because": HOSTILE, "printed": {HOSTILE: HOSTILE}, "name": HOSTILE}
@@ -74,7 +73,7 @@ def bars(out: Path, hostile: bool) -> Path:
 
 
 def cards(out: Path, hostile: bool) -> Path:
-    facts = run_claim(claim("scaling"), out, seeds=2)
+    _, facts = measured("scaling", out.parent)
     for cell in facts["cells"] if hostile else ():
         cell["figures"] |= {HOSTILE: 1.0}
     return written(out, gallery(dict.fromkeys(names()) | {"scaling": facts}))

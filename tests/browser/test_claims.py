@@ -2,19 +2,16 @@
 
 import pytest
 
-from regard.lab.claims import claim
 from regard.lab.claims.engine.page import write_gallery, write_page
-from regard.lab.claims.engine.run import run
+from tests.lab.claims.measured import CLAIMS, measured
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    out = tmp_path_factory.mktemp("claims")
+    shared = tmp_path_factory.getbasetemp()
     for name in ("scaling", "word-order"):  # with an axis, and without
-        study = claim(name)
-        write_page(study, run(study, out, seeds=2), out / name)
-    write_gallery(out)
-    return out
+        write_page(*measured(name, shared), shared / CLAIMS / name)
+    return write_gallery(shared / CLAIMS).parent
 
 
 def test_the_gallery_leads_to_a_claim_and_back(page, place):

@@ -11,14 +11,14 @@ from regard.lab.claims import claim, names
 from regard.lab.claims.engine.chart import drawn, numbers
 from regard.lab.claims.engine.claim import Axis, Bilingual, Chart
 from regard.lab.claims.engine.page import gallery, page
-from regard.lab.claims.engine.run import judged, run
+from regard.lab.claims.engine.run import judged
 from tests.html import HOSTILE, Page
+from tests.lab.claims.measured import measured
 
 
 @pytest.fixture(scope="module")
 def scaling(tmp_path_factory):
-    study = claim("scaling")
-    return study, run(study, tmp_path_factory.mktemp("out"), seeds=2)
+    return measured("scaling", tmp_path_factory.getbasetemp())
 
 
 def test_a_page_shows_what_was_recorded(scaling):
