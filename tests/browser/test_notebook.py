@@ -285,15 +285,12 @@ def test_texts_of_others_run_nothing(shown: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", every("x"))
 def test_it_follows_the_theme_of_the_notebook(shown: Any, kind: str) -> None:
-    thing = every("x")[kind]
-    colors = {
-        (dark, scheme): shown(thing, dark=dark, scheme=scheme).evaluate(GROUND)
-        for dark in (False, True) for scheme in ("light", "dark")
-    }  # fmt: skip
-    assert colors[False, "light"] == colors[False, "dark"] == "rgb(255, 255, 255)"
-    assert colors[True, "light"] == colors[True, "dark"] == "rgb(24, 29, 37)"
-    narrow = shown(thing, width=360)
-    assert narrow.evaluate("() => document.documentElement.scrollWidth") <= 360
+    for dark, color in ((False, "rgb(255, 255, 255)"), (True, "rgb(24, 29, 37)")):
+        opened = shown(every("x")[kind], dark=dark, width=360)
+        for scheme in ("light", "dark"):
+            opened.emulate_media(color_scheme=scheme)
+            assert opened.evaluate(GROUND) == color
+        assert opened.evaluate("() => document.documentElement.scrollWidth") <= 360
 
 
 def test_a_loss_is_read_from_the_files_of_the_run(tmp_path: Path) -> None:
