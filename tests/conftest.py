@@ -6,6 +6,7 @@ that is right is never refused for what it did not touch. To look for new ones:
 
 from __future__ import annotations
 
+import gc
 import gzip
 import os
 from pathlib import Path
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 settings.register_profile("same", derandomize=True)
 settings.register_profile("random", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+def pytest_collection_finish() -> None:
+    """No collection of garbage searches again through what the test modules have imported."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -43,3 +50,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     from tests.tasks.world import World
 
     return World(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def bert(world: World) -> Path:
+    """A tiny BERT with the heads of pre-training; nobody writes into it."""
+    return Path(world.model("bert"))
+
+
+@pytest.fixture(scope="session")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eighty reviews whose words decide their class."""
+    from tests.tasks import tuning
+
+    return tuning.write(tmp_path_factory.mktemp("data") / "reviews.jsonl", tuning.reviews(80))

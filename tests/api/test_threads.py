@@ -19,11 +19,6 @@ ROUNDS = 96  # questions in all
 TEXTS = texts(12, 3)
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
-
-
 def weights(loaded: Any, text: str) -> list[torch.Tensor]:
     """What a recording of one text holds, and nothing of what others ask meanwhile."""
     with torch.no_grad(), regard.record(loaded.model) as recording:

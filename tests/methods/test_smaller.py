@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from regard.cli.main import main
-from tests.tasks import tuning
 
 COMMANDS = {"quantize": [], "prune": ["--ffn-units", "0.5"]}
 OPTIONS = [
@@ -17,11 +16,6 @@ OPTIONS = [
 SAMPLES = ["--importance-examples", "9"]
 BY = ["--by", "magnitude", "--data", __file__]
 ABOUT = "is about the data that a model is tested on"
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tuning.bert(tmp_path_factory.mktemp("models") / "bert"))
 
 
 @pytest.mark.parametrize(
@@ -37,11 +31,11 @@ def test_options_of_data_without_data(
     command: str,
     words: list[str],
     message: str,
-    bert: str,
+    bert: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out"
-    assert main([command, bert, *COMMANDS[command], "--out", str(out), *words]) == 2
+    assert main([command, str(bert), *COMMANDS[command], "--out", str(out), *words]) == 2
     assert message in capsys.readouterr().err
     assert not out.exists()

@@ -20,16 +20,6 @@ from tests.training.small import recipe as text_recipe
 ENGINE: dict[str, Any] = {"precision": "fp32", "compile": "no"}
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tuning.bert(tmp_path_factory.mktemp("models") / "bert")
-
-
-@pytest.fixture(scope="module")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tuning.write(tmp_path_factory.mktemp("data") / "reviews.jsonl", tuning.reviews(80))
-
-
 def validations(out: Path) -> dict[int, dict[str, float]]:
     lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
     return {line["step"]: line["valid"] for line in lines if "valid" in line}

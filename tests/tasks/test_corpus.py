@@ -184,11 +184,6 @@ def test_a_label_that_training_never_saw(bert: Path, tmp_path: Path) -> None:
 # -- a recipe's examples
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tuning.bert(tmp_path_factory.mktemp("models") / "bert")
-
-
 def test_both_splits_of_one_file(bert: Path, tmp_path: Path) -> None:
     recipe = tuning.recipe(bert, tuning.write(tmp_path / "r.jsonl", tuning.reviews(50)))
     train = labeled_data(recipe, "train")

@@ -68,16 +68,6 @@ def test_a_longer_warm_up_that_fits_is_left_alone() -> None:
     assert frozen({"budget": {"steps": 50}, "schedule": {"warmup": 40}}).schedule.warmup == 40
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tuning.bert(tmp_path_factory.mktemp("models") / "bert")
-
-
-@pytest.fixture(scope="module")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tuning.write(tmp_path_factory.mktemp("data") / "reviews.jsonl", tuning.reviews(80))
-
-
 def test_a_short_run_says_so(
     bert: Path, reviews: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,16 +36,6 @@ from tests.training.test_never_lost import bits, figures
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tuning.bert(tmp_path_factory.mktemp("models") / "bert")
-
-
-@pytest.fixture(scope="module")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tuning.write(tmp_path_factory.mktemp("data") / "reviews.jsonl", tuning.reviews(80))
-
-
-@pytest.fixture(scope="module")
 def unlabeled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixty new texts, one of them twice, and ten that are labeled elsewhere."""
     texts = [record["text"] for record in tuning.reviews(60, seed=7)]
