@@ -44,7 +44,7 @@ $(READY): pyproject.toml constraints.txt
 
 test: SOME = -m 'not slow'
 test test-all: lint
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(SOME) $(ARGS)
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(SOME) $(ARGS)
 
 test: ## check style and types, then run all tests but the slow ones
 test-all: ## check style and types, then run every test
