@@ -19,6 +19,7 @@ from regard.training.progress import LiveProgress, PlainProgress
 
 BAD = "\x1b[31mred\x1b]0;title\x07\x9b2J\x7f\r\b\u202e"
 SEEN = r"\x1b[31mred\x1b]0;title\x07\x9b2J\x7f\r\x08\u202e"
+ALL = ">&- 2>&- <&-"
 PROGRAM = [sys.executable, "-m", "regard"]
 
 
@@ -97,7 +98,7 @@ def test_closed_output_is_no_traceback(words: str) -> None:
         assert b"Exception ignored" not in getattr(done, other)
     os.close(writer)
     command = " ".join([*PROGRAM, words])
-    for closing in (">&-",) if slow else (">&-", "2>&-", "<&-", ">&- 2>&- <&-"):
+    for closing in (">&-", ALL) if slow else (">&-", "2>&-", "<&-", ALL):
         done = subprocess.run(f"{command} {closing}", shell=True, capture_output=True)
         assert done.returncode == (2 if "none" in words else 0)
         assert b"Traceback" not in done.stdout + done.stderr
