@@ -62,7 +62,7 @@ def compare(out: Path, hostile: bool) -> Path:
 
 def claimed(out: Path, hostile: bool, name: str = "scaling") -> Path:
     study = claim(name)
-    facts = run_claim(study, out, seeds=2)
+    facts = run_claim(study, out)
     if hostile:
         study = dataclasses.replace(study, statement=Bilingual(HOSTILE, HOSTILE), source=HOSTILE)
         facts |= {"because": HOSTILE, "printed": {HOSTILE: HOSTILE}, "name": HOSTILE}
@@ -74,7 +74,7 @@ def bars(out: Path, hostile: bool) -> Path:
 
 
 def cards(out: Path, hostile: bool) -> Path:
-    facts = run_claim(claim("scaling"), out, seeds=2)
+    facts = run_claim(claim("scaling"), out)
     for cell in facts["cells"] if hostile else ():
         cell["figures"] |= {HOSTILE: 1.0}
     return written(out, gallery(dict.fromkeys(names()) | {"scaling": facts}))

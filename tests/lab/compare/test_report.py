@@ -45,6 +45,15 @@ def test_three_files_that_say_the_same(whole):
     assert not list(out.glob(".*.part"))
 
 
+def test_time_and_the_hash_of_the_text_are_told(whole):
+    _, html, out = whole
+    seen, text = Page(html).text, (out / "report.md").read_text(encoding="utf-8")
+    for sentence in ("whole command: 6 min 00 s", "It took 7 min 30 s"):
+        assert sentence in seen and sentence in text
+    assert "预计时间：6 min 00 s" in seen and "实际用时：7 min 30 s" in seen
+    assert "cd" * 32 in text and "builtin:python-docs SHA-256 " + "cd" * 8 in seen
+
+
 def test_means_and_spread_are_those_of_the_seeds(whole):
     report, _, _ = whole
     gpt = next(row for row in report["tables"]["bits_per_byte"] if row["model"] == "gpt")
