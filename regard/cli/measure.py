@@ -435,7 +435,6 @@ def run_comparison(plan: Any, place: Path, quiet: bool) -> Table:
     if ended is not None:
         say(str(ended))
         report["outcome"] = "interrupted" if isinstance(ended, ComparisonStopped) else "failed"
-    report["out"] = str(place)
     return report
 
 

@@ -6,6 +6,7 @@ OUT/
   runs/GPT-1/ …    a run of `regard train` for every model and seed
   cells/GPT-1.json its measurements; a finished cell is not measured again
   cells/costs.json the cost of a forward pass of each model as texts grow longer
+  facts.json       the estimated time, the time that each part took, and the hash of the text
   report.html, report.json, report.md
 """
 
@@ -30,7 +31,7 @@ from regard.core.processes import RunLock
 from regard.core.tables import from_table
 from regard.data.corpus import MARKER, read_marker
 from regard.lab.compare.lineup import NGRAM, LineupEntry, ModelBudget
-from regard.lab.compare.timing import ComparisonFacts, text_hashes
+from regard.lab.compare.timing import FACTS, ComparisonFacts, text_hashes
 from regard.objectives import objective
 from regard.training.progress import read_metrics
 
@@ -421,10 +422,11 @@ def is_outdated(name: str, cell: dict[str, Any]) -> bool:
 def begin(plan: ComparisonPlan, out: Path) -> None:
     """Writes the plan; raises ConfigError if the directory is in use."""
     present: set[str] = {file.name for file in out.iterdir()} if out.exists() else set()
-    if present - {PLAN}:  # only a plan: its text could not be read, and nothing was written
+    if present - {PLAN, FACTS}:  # only these: its text could not be read, and nothing was written
         advice = f"resume it with --resume {out}, or " if (out / PLAN).is_file() else ""
         raise ConfigError(f"{out} exists already; {advice}choose another --out")
     out.mkdir(parents=True, exist_ok=True)
+    (out / FACTS).unlink(missing_ok=True)
     write_json(out / PLAN, plan.table())
 
 

@@ -48,6 +48,7 @@ def report_of(record: dict[str, Any], out: Path) -> dict[str, Any]:
     plan = ComparisonPlan.of(record["plan"])
     contents = {
         "format": FORMAT,
+        "out": str(out),
         "title": title(plan)._asdict(),
         "models": [entry.name for entry in plan.entries],
         "verdict": [sentence._asdict() for sentence in verdict(record)],
