@@ -23,6 +23,8 @@ from regard.lab.compare.verdict import (
     RANKED,
     Bilingual,
     RankedMetric,
+    above_guessing,
+    guessing,
     leaders,
     scores,
     verdict,
@@ -96,7 +98,8 @@ def numeral(count: int) -> str:
 def table(record: dict[str, Any], measure: RankedMetric) -> list[dict[str, Any]]:
     """Returns a row for each model that has the metric, the best first."""
     ranked = scores(record, measure)
-    best = leaders(ranked) if measure in RANKED else []
+    able = above_guessing(ranked, guessing(record, measure))
+    best = leaders(able) if measure in RANKED else []
     return [
         {
             "model": score.model,

@@ -190,8 +190,8 @@ def resampled(one: RatioSums, other: RatioSums) -> float:
 
 def leaders(ranked: list[Score]) -> list[Score]:
     """Returns the best model, and all models that do not differ from it by more than the noise."""
-    differ = apart_from(ranked[0], ranked[1:])
-    return [ranked[0], *(s for s, far in zip(ranked[1:], differ, strict=True) if not far)]
+    differ = apart_from(ranked[0], ranked[1:]) if ranked else []
+    return [*ranked[:1], *(s for s, far in zip(ranked[1:], differ, strict=True) if not far)]
 
 
 def say(key: str, **values: str | list[str] | Bilingual) -> Bilingual:
@@ -240,7 +240,7 @@ def guessing(record: dict[str, Any], measure: RankedMetric) -> float | None:
 def ranking(measure: RankedMetric, every: list[Score], guess: float | None = None) -> Bilingual:
     """Says which models are best and which is last. A model that is no better than guessing is
     neither, and one is last only if it differs from all others."""
-    ranked = [score for score in every if guess is None or side_of(score, guess) > 0]
+    ranked = above_guessing(every, guess)
     level = [score.model for score in every if score not in ranked]
     name, once = measure.name, any(len(score.values) == 1 for score in every)
     basis = say("basis", unit=measure.unit) if once else Bilingual("", "")
@@ -264,6 +264,10 @@ def ranking(measure: RankedMetric, every: list[Score], guess: float | None = Non
     key, models = "not_apart" if known else "noise_unknown", [score.model for score in best]
     sentence = say(key, measure=name, models=models, value=value, last=last)
     return joined(sentence, *guessed, basis)
+
+
+def above_guessing(every: list[Score], guess: float | None) -> list[Score]:
+    return [score for score in every if guess is None or side_of(score, guess) > 0]
 
 
 def joined(*sentences: Bilingual) -> Bilingual:

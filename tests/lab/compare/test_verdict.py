@@ -5,9 +5,11 @@ import pytest
 from scipy.stats import ttest_ind, ttest_rel
 
 from regard.lab.compare.measures import BLOCKS, by_blocks
+from regard.lab.compare.report import table
 from regard.lab.compare.verdict import (
     BITS,
     FEWEST,
+    HIDDEN,
     apart,
     chance,
     leaders,
@@ -147,6 +149,8 @@ def test_nobody_is_best_or_last_by_guessing():
     sentence = verdict(masked(bert=(0.3, 0.27, 0.33), xlnet=guess))[0]
     assert "only bert is above guessing, with 30.0%" in sentence.en and "last" not in sentence.en
     assert "Not above guessing (6.0%) by more than the noise: xlnet" in sentence.en
+    best = [row["model"] for row in table(masked(bert=guess, xlnet=guess), HIDDEN) if row["best"]]
+    assert best == []
     three = masked(bert=(0.3, 0.27, 0.33), t5=(0.2, 0.17, 0.23), xlnet=guess)
     assert "bert is best with 30.0%." in verdict(three)[0].en and "last" not in verdict(three)[0].en
     alone = verdict(masked(bert=guess))[0]
