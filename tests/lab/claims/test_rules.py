@@ -117,9 +117,12 @@ def test_a_part_tells_its_test_and_what_it_would_need():
     assert part.chance == pytest.approx(theirs.pvalue) and part.test == "paired t-test"
     assert (part.low, part.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
     assert 0 < part.power < 0.8 and part.seeds > 5
-    told = evidence(part)
-    assert f"p = {part.chance:.2g}" in told.en and f"{part.seeds} seeds would give 80%" in told.en
-    assert "配对 t 检验" in told.zh and f"{part.seeds} 个随机种子" in told.zh
+    sentence = evidence(part)
+    assert (
+        f"p = {part.chance:.2g}" in sentence.en
+        and f"{part.seeds} seeds would give 80%" in sentence.en
+    )
+    assert "配对 t 检验" in sentence.zh and f"{part.seeds} 个随机种子" in sentence.zh
     (same,) = NEAR.judge(cells).parts
     assert same.test == "two one-sided tests" and same.verdict == UNDECIDED
 

@@ -68,11 +68,11 @@ def test_the_bytes_of_a_text_are_known_before_it_is_read(tmp_path, where):
 
 
 def test_the_time_is_told_in_both_languages():
-    told = in_words(estimated(PLAN, SPEED).table(), "time_estimate")
-    assert told.en.startswith("Estimated time of the whole command: ")
+    sentence = in_words(estimated(PLAN, SPEED).table(), "time_estimate")
+    assert sentence.en.startswith("Estimated time of the whole command: ")
     for en, zh in (("preparing the text", "准备文本"), ("training all models", "训练全部模型"),
                    ("measuring and probing", "测量与探针"), ("report", "报告")):  # fmt: skip
-        assert en in told.en and zh in told.zh
+        assert en in sentence.en and zh in sentence.zh
 
 
 def test_what_it_took_is_added_up_over_resumes(tmp_path):
