@@ -489,7 +489,7 @@ COMMANDS: dict[str, Any] = {
     "evaluate": Command(evaluate, evaluated_lines, after=where_evaluated, result=evaluation_result),
     "probe": Command(probe, probed_lines, code, where_probed),
     "compare": Command(compare, lambda report: iter([report["summary"]]), code, where_compared,
-                       comparison_result),
+                       result=comparison_result),
     "claims": ("claims", "Try what papers say: experiments with rules that were fixed before they "
                "run.", claims.COMMANDS),
 }  # fmt: skip

@@ -161,10 +161,10 @@ class Learned(OfArm):
         for at in places:
             guess, own = self.numbers(values, at, figure=self.than), self.numbers(values, at)
             tests.append(MeanTest(estimate((1.0, guess), (-1.0, own)), least=ABOVE))
-        own, guess = (
+        shown, least = (
             RuleResult.of(values, self.arm, places[-1], name) for name in (self.figure, self.than)
         )
-        because = f"{self.figure} of {self.arm}{where(places[-1])}: {own}, guessing {guess}"
+        because = f"{self.figure} of {self.arm}{where(places[-1])}: {shown}, guessing {least}"
         return Finding.of_all(tests, because)
 
 

@@ -63,18 +63,21 @@ def run(
     room.place.mkdir(parents=True, exist_ok=True)
     with RunLock(place):
         values: dict[tuple[str, float], list[dict[str, float]]] = {}
-        plans, again = set[str](), 0
+        plans, is_noted = set[str](), False
         for cell in claim.cells(seeds):
             file = place / CELLS / f"{cell.name}.json"
             record = read_json(file, kinds=CELL_KINDS, nan=True)
-            known = record is not None and "plan" in record
-            if not known or any(record.get(key) != value for key, value in wanted.items()):
-                if record is not None and not again:
+            if (
+                record is None
+                or "plan" not in record
+                or any(record.get(key) != value for key, value in wanted.items())
+            ):
+                if record is not None and not is_noted:
                     note(
                         f"{file.parent} holds measurements of another setting, effort or version; "
                         "they are measured again"
                     )
-                    again = 1
+                    is_noted = True
                 figures = claim.experiment.figures(cell, room)
                 record = wanted | {"plan": claim.plan, "figures": figures}
                 write_json(file, record)
