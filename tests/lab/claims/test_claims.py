@@ -21,6 +21,7 @@ from regard.lab.claims.engine.experiment import ComputedExperiment, FollowedExpe
 from regard.lab.claims.engine.guessing import majority_error, unigram
 from regard.lab.claims.engine.page import reasons
 from regard.lab.claims.engine.rules import (
+    Learned,
     Less,
     Outgrows,
     Peak,
@@ -53,6 +54,7 @@ def test_an_experiment_gives_what_its_rule_and_its_charts_ask_for(name, texts):
     figures = study.experiment.figures(study.cells(1)[0], Workspace(texts, TINY))
     assert all(isinstance(value, float) and value == value for value in figures.values())
     assert {rule.figure for rule in leaves(study.rule)} <= figures.keys()
+    assert {rule.than for rule in leaves(study.rule) if isinstance(rule, Learned)} <= figures.keys()
     assert {chart.figure for chart in study.charts} <= figures.keys()
 
 
