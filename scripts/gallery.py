@@ -23,7 +23,7 @@ from typing import Any
 
 from regard.lab.claims import claim, names
 from regard.lab.claims.engine.page import MARKS, NAME
-from regard.lab.claims.engine.run import FACTS
+from regard.lab.claims.engine.run import read_facts
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "builtin:python-docs"
@@ -99,18 +99,13 @@ def copy(page: Path, work: Path, out: Path) -> None:
 
 
 def done(work: Path) -> list[str]:
-    """Returns the claims that have a result."""
-    return [name for name in names() if (work / "claims" / name / FACTS).is_file()]
-
-
-def facts(work: Path, name: str) -> dict[str, Any]:
-    text = (work / "claims" / name / FACTS).read_text(encoding="utf-8")
-    return dict(json.loads(text))
+    """Returns the claims that have a result; one of an older version is none."""
+    return [name for name in names() if read_facts(work / "claims", name)]
 
 
 def index(work: Path) -> str:
     """Returns a list of everything, for readers who see files instead of pages."""
-    claims = {name: facts(work, name) for name in done(work)}
+    claims = {name: read_facts(work / "claims", name) for name in done(work)}
     report = json.loads((work / "compare" / "report.json").read_text(encoding="utf-8"))
     counts = Counter(each["verdict"] for each in claims.values())
     verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MARKS if counts[verdict])

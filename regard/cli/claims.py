@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from regard.cli.options import Command
 from regard.cli.output import say
 from regard.core.errors import ConfigError, RegardError
-from regard.core.options import SEEDS, Argument, Option
+from regard.core.options import Argument, Option
 from regard.core.tables import Table
 
 if TYPE_CHECKING:
@@ -67,12 +67,13 @@ def show_claim(
       regard claims show heads --out quick --json
     """
     from regard.lab.claims import claim as find
-    from regard.lab.claims.engine.run import read_facts
+    from regard.lab.claims.engine.run import is_outdated, read_facts
 
     card = find(name)
     facts = read_facts(out, name)
     declared = {"name": name, "statement": card.statement.en, "source": card.source}
-    return {**declared, "minutes": card.minutes, "out": str(out), "verdict": None, **facts}
+    known = {"minutes": card.minutes, "out": str(out), "outdated": is_outdated(out, name)}
+    return {**declared, **known, "verdict": None, **facts}
 
 
 def show_lines(facts: Table) -> Iterator[str]:
@@ -81,7 +82,8 @@ def show_lines(facts: Table) -> Iterator[str]:
     card = find(facts["name"])
     yield f"{card.statement.en}\n({card.source})\n"
     if not facts["verdict"]:
-        yield f"not run yet; regard claims run {card.name} takes about {card.minutes:g} minutes"
+        before = "judged by other tests of an older version" if facts["outdated"] else "not run yet"
+        yield f"{before}; regard claims run {card.name} takes about {card.minutes:g} minutes"
         return
     yield facts["verdict"].upper()
     yield from (f"  {part}" for part in facts["because"].split("; "))
@@ -90,11 +92,15 @@ def show_lines(facts: Table) -> Iterator[str]:
 
 
 def warned(claim: Claim, facts: Table) -> list[str]:
-    """Returns the warnings of the page: why the verdict may not be reliable."""
-    from regard.lab.claims.engine.page import cautions
+    """Returns the warnings of the page: why there is no verdict, or why it may not be reliable, and
+    whether the rule was changed after data."""
+    from regard.lab.claims.engine.page import cause_of, cautions, fixed_of
     from regard.report.pages import words
 
-    return [words("claims")[word].en for word in cautions(claim, facts)]
+    cause = cause_of(facts)
+    changed = [fixed_of(facts)[1].en] if facts["changed"] else []
+    own = [words("claims")[word].en for word in cautions(claim, facts)]
+    return [*([cause.en] if cause else []), *changed, *own]
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,13 @@ class EffortOptions:
         float | None,
         Option("Multiply the usual number of steps by X; 0.1 gives a first look.", metavar="X"),
     ] = None
-    seeds: Annotated[int | None, SEEDS] = None
+    seeds: Annotated[
+        int | None,
+        Option(
+            "Measure only the first N of the seeds that a claim fixed: a look without a verdict.",
+            metavar="N",
+        ),
+    ] = None
     jobs: Annotated[
         int,
         Option("Run N claims at once; claims that measure time run alone at the end.", metavar="N"),
@@ -131,7 +143,7 @@ def run_claims(
     Examples:
       regard claims run scaling
       regard claims run pre-norm-warm-up --budget 10m
-      regard claims run heads window --effort 0.1 --seeds 2 --out quick
+      regard claims run heads window --effort 0.1 --seeds 2 --out quick    # a first look
       regard claims run all --out claims --jobs 2
     """
     from regard.lab.claims import claim as find
@@ -199,10 +211,8 @@ def tried(
     from regard.lab.claims.engine.page import write_page
     from regard.lab.claims.engine.run import run
 
-    if seeds is not None and seeds < 1:
-        raise ConfigError(f"--seeds is {seeds}; give at least 1")
     share = effort_of(claim, budget, effort, seeds)
-    facts = run(claim, out, effort=share, seeds=seeds, tell=progress(claim, seeds))
+    facts = run(claim, out, effort=share, seeds=seeds, tell=progress(claim, seeds), note=say)
     write_page(claim, facts, out / claim.name)
     return facts
 

@@ -412,13 +412,19 @@ def run_comparison(plan: Any, place: Path, quiet: bool) -> Table:
     """Runs the models that are missing. The report shows all results so far, however it ended."""
     from regard.lab.compare.comparison import Comparison, ComparisonFailed, ComparisonStopped
     from regard.lab.compare.display import display
+    from regard.lab.compare.estimate import estimated, in_words
     from regard.lab.compare.lineup import NGRAM
+    from regard.lab.compare.planning import machine_speed
     from regard.lab.compare.report import write_report
 
     names = [NGRAM, *(f"{e.name}-{s}" for s in range(1, plan.seeds + 1) for e in plan.entries)]
     shown = display("quiet" if quiet else "auto", names)
     comparison = Comparison(plan, place, (lambda name, record: None) if quiet else shown.tell)
     ended: Exception | None = None
+    if not comparison.facts.estimate:
+        comparison.facts.estimate = estimated(plan, machine_speed()).table()
+    if not quiet:
+        say(in_words(comparison.facts.estimate, "time_estimate").en)
     try:
         comparison.go()
     except (ComparisonStopped, ComparisonFailed) as stopped:
@@ -429,8 +435,14 @@ def run_comparison(plan: Any, place: Path, quiet: bool) -> Table:
     if ended is not None:
         say(str(ended))
         report["outcome"] = "interrupted" if isinstance(ended, ComparisonStopped) else "failed"
-    say(f"the report is {place / 'report.html'}")
     return report
+
+
+def where_compared(report: Table) -> str:
+    """Says in one sentence what was found, and where the report is."""
+    sentences = [sentence["en"] for sentence in report["verdict"]]
+    first = sentences[0] if sentences else "Nothing has been measured yet."
+    return f"{first} The report is {Path(report['out'], 'report.html')}"
 
 
 CODES = {"interrupted": 130, "failed": 1}
@@ -476,7 +488,7 @@ def comparison_result(result: Table) -> Any:
 COMMANDS: dict[str, Any] = {
     "evaluate": Command(evaluate, evaluated_lines, after=where_evaluated, result=evaluation_result),
     "probe": Command(probe, probed_lines, code, where_probed),
-    "compare": Command(compare, lambda report: iter([report["summary"]]), code,
+    "compare": Command(compare, lambda report: iter([report["summary"]]), code, where_compared,
                        result=comparison_result),
     "claims": ("claims", "Try what papers say: experiments with rules that were fixed before they "
                "run.", claims.COMMANDS),

@@ -7,6 +7,7 @@ document per module. The modules are not imported; their source is only parsed.
 from __future__ import annotations
 
 import ast
+import hashlib
 import sysconfig
 import warnings
 from collections.abc import Iterator
@@ -28,6 +29,12 @@ def python_docs() -> tuple[str, ...]:
     if not documents:
         raise InputError(f"this Python has no documentation, so there is no {NAME}; give a file")
     return tuple(documents)
+
+
+def fingerprint() -> str:
+    """Returns the SHA-256 of all documents. The text comes with Python, and so differs between its
+    versions."""
+    return hashlib.sha256("\0".join(python_docs()).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def topics() -> Iterator[str]:

@@ -18,7 +18,7 @@ def test_the_gallery_leads_to_a_claim_and_back(page, place):
     seen = page(place / "gallery.html")
     seen.locator("#scaling a").click()
     assert seen.url.endswith("scaling/claim.html")
-    assert seen.locator(".badge.yes").inner_text().strip() == "✓ reproduced"
+    assert seen.locator(".badge.yes").first.inner_text().strip() == "✓ reproduced"
     seen.locator("nav a").click()
     assert seen.url.endswith("gallery.html") and seen.locator(".cards > li").count() == 2
 

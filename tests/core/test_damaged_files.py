@@ -243,8 +243,11 @@ def test_files_of_comparisons_claims_and_probes(tmp_path: Path) -> None:
              (*numbers, *(f"{key} None" for key in kinds))).check()  # fmt: skip
     claim = tmp_path / "heads" / "claim.json"
     claim.parent.mkdir()
-    facts = {"verdict": "reproduced", "because": "x", "effort": 1.0, "seeds": 1, "cells": []}
-    claim.write_text(json.dumps(facts), "utf-8")
+    facts: dict[str, Any] = {
+        "verdict": "reproduced", "because": "x", "effort": 1.0, "seeds": 1, "cells": [],
+        "cause": "", "plan": "abc", "changed": [], "parts": [],
+    }  # fmt: skip
+    claim.write_text(json.dumps(facts | {"format": 2}), "utf-8")
     FileKind(claim, lambda: read_facts(tmp_path, "heads"), list(facts), ()).check()
     for words in (["show", "heads"], ["list"]):
         FileKind(claim, asked("claims", *words, "--out", tmp_path), list(facts), ()).check()

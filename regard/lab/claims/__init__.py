@@ -8,12 +8,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from regard.core.errors import UnknownName
+from regard.core.errors import ConfigError, UnknownName
 from regard.core.text import Bilingual
 from regard.lab.claims import library
 from regard.lab.claims.engine import finetuning, labeled_texts, texts
-from regard.lab.claims.engine.claim import Axis, Chart, Claim, ClaimExperiment
-from regard.lab.claims.engine.experiment import TrainedExperiment
+from regard.lab.claims.engine.claim import (
+    LEAST_SEEDS,
+    Axis,
+    Chart,
+    Claim,
+    ClaimExperiment,
+)
+from regard.lab.claims.engine.experiment import ComputedExperiment, TrainedExperiment
 from regard.lab.claims.engine.finetuning import TUNING, FinetunedExperiment, PretrainedStart
 from regard.lab.claims.engine.rules import rule_of
 
@@ -33,6 +39,11 @@ def claim(name: str) -> Claim:
     stem = name.replace("-", "_")
     table = tomllib.loads((LIBRARY / f"{stem}.toml").read_text(encoding="utf-8"))
     experiment = experiment_of(stem, table)
+    seeds = table.get("seeds", LEAST_SEEDS)
+    if not isinstance(experiment, ComputedExperiment) and seeds < LEAST_SEEDS:
+        raise ConfigError(
+            f"{name} trains models with {seeds} seeds; declare at least {LEAST_SEEDS} seeds"
+        )
     axis = table.pop("axis", None)
     charts = [(chart, Bilingual(chart.pop("en"), chart.pop("zh"))) for chart in table.pop("charts")]
     return Claim(
@@ -46,6 +57,7 @@ def claim(name: str) -> Claim:
         axis=axis
         and Axis(Bilingual(axis.pop("en"), axis.pop("zh")), tuple(axis.pop("places")), **axis),
         notes=tuple(Bilingual(**note) for note in table.pop("notes", [])),
+        revised=tuple(table.pop("revised", ())),
         **table,
     )
 

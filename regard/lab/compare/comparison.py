@@ -6,6 +6,7 @@ OUT/
   runs/GPT-1/ …    a run of `regard train` for every model and seed
   cells/GPT-1.json its measurements; a finished cell is not measured again
   cells/costs.json the cost of a forward pass of each model as texts grow longer
+  facts.json       the estimated time, the time that each part took, and the hash of the text
   report.html, report.json, report.md
 """
 
@@ -30,10 +31,12 @@ from regard.core.processes import RunLock
 from regard.core.tables import from_table
 from regard.data.corpus import MARKER, read_marker
 from regard.lab.compare.lineup import NGRAM, LineupEntry, ModelBudget
+from regard.lab.compare.timing import FACTS, ComparisonFacts, text_hashes
 from regard.objectives import objective
 from regard.training.progress import read_metrics
 
 PLAN, CELLS, RUNS, DATA = "compare.json", "cells", "runs", "data"
+FORMAT = 2  # of a cell; 1 did not know what guessing gives
 COSTS = "costs"  # one cell for all models
 COST_KINDS: dict[str, Any] = {"curves": dict[str, Any]}
 CELL_KINDS: dict[str, Any] = {
@@ -115,6 +118,7 @@ class Comparison:
     def __init__(self, plan: ComparisonPlan, out: Path, tell: Tell) -> None:
         self.plan, self.out, self.tell = plan, out, tell
         self.cells = [ComparisonCell(e, s) for s in range(1, plan.seeds + 1) for e in plan.entries]
+        self.facts = ComparisonFacts(out)
 
     def go(self) -> dict[str, Any]:
         """Does everything that is not done yet and returns what was measured, for the report. If a
@@ -123,6 +127,9 @@ class Comparison:
         with RunLock(self.out):
             try:
                 self.prepare()
+                if not self.facts.text:
+                    self.facts.text = text_hashes(self.plan.sources, self.out / DATA)
+                    self.facts.write()
                 if self.plan.order:
                     self.once(NGRAM, self.ngram)
                 tried = [self.attempt(c.name, partial(self.cell, c)) for c in self.cells]
@@ -143,11 +150,14 @@ class Comparison:
         """Returns everything that has been measured so far."""
         names = [NGRAM, *(cell.name for cell in self.cells)]
         cells = {name: read_cell(self.out / CELLS / f"{name}.json") for name in names}
+        cells = {n: None if c is None or is_outdated(n, c) else c for n, c in cells.items()}
         return {
             "plan": self.plan.table(),
             "data": read_marker(self.out / DATA)["splits"] if self.prepared else {},
             "cells": {name: cell for name, cell in cells.items() if cell is not None},
             "missing": [name for name in names[1:] if cells[name] is None],
+            "time": {"estimate": self.facts.estimate, "took": self.facts.took},
+            "text": self.facts.text,
             "costs": read_cell(self.out / CELLS / f"{COSTS}.json"),
         }
 
@@ -174,6 +184,9 @@ class Comparison:
     def once(self, name: str, make: Callable[[], dict[str, Any]]) -> None:
         file = self.out / CELLS / f"{name}.json"
         known = read_cell(file)
+        if known is not None and is_outdated(name, known):
+            self.tell(name, {"state": "measured by an older version, so it is measured again"})
+            known = None
         if known is None:
             known = make()
             write_json(file, known)
@@ -187,7 +200,8 @@ class Comparison:
 
     def prepare(self) -> None:
         if not self.prepared:
-            self.make_data()
+            with self.facts.clock("preparing"):
+                self.make_data()
         if not read_marker(self.out / DATA)["splits"]["test"]["tokens"]:
             raise ConfigError(
                 f"{', '.join(self.plan.sources)}: the text is too short and leaves no test set; "
@@ -243,17 +257,21 @@ class Comparison:
         from regard.evaluation.ngram_baseline import count, measure
 
         data = self.out / DATA
-        return measure(count(data, self.plan.order, None, None), data, "test", None)
+        with self.facts.clock("counting"):
+            return measure(count(data, self.plan.order, None, None), data, "test", None)
 
     def cell(self, cell: ComparisonCell) -> dict[str, Any]:
         run = self.out / RUNS / cell.name
-        facts = self.train(cell, run)
+        with self.facts.clock("training"):
+            facts = self.train(cell, run)
         self.tell(cell.name, {"state": "measuring"})
         began = time.monotonic()
-        measured = self.child(["-m", "regard.lab.compare.measures", str(self.out), cell.name])
+        with self.facts.clock("measuring"):
+            measured = self.child(["-m", "regard.lab.compare.measures", str(self.out), cell.name])
         lines = read_metrics(run / "metrics.jsonl")
         progress = facts["progress"]
         return {
+            "format": FORMAT,
             "model": cell.entry.model,
             "objective": facts["objective"],
             "seed": cell.seed,
@@ -273,7 +291,8 @@ class Comparison:
     def costs(self) -> dict[str, Any]:
         """Measures the cost of a forward pass as texts grow longer, for all models."""
         self.tell(COSTS, {"state": "measuring"})
-        return self.child(["-m", "regard.lab.compare.costs", str(self.out)])
+        with self.facts.clock("costs"):
+            return self.child(["-m", "regard.lab.compare.costs", str(self.out)])
 
     def train(self, cell: ComparisonCell, run: Path) -> dict[str, Any]:
         facts = read_json(run / "run.json", kinds=RUN_KINDS, nan=True)
@@ -395,13 +414,19 @@ def read_cell(file: Path) -> dict[str, Any] | None:
     return read_json(file, kinds=COST_KINDS if file.stem == COSTS else CELL_KINDS, nan=True)
 
 
+def is_outdated(name: str, cell: dict[str, Any]) -> bool:
+    """Returns whether an older version measured a model, without figures that a verdict needs."""
+    return name not in (NGRAM, COSTS) and cell.get("format") != FORMAT
+
+
 def begin(plan: ComparisonPlan, out: Path) -> None:
     """Writes the plan; raises ConfigError if the directory is in use."""
     present: set[str] = {file.name for file in out.iterdir()} if out.exists() else set()
-    if present - {PLAN}:  # only a plan: its text could not be read, and nothing was written
+    if present - {PLAN, FACTS}:  # only these: its text could not be read, and nothing was written
         advice = f"resume it with --resume {out}, or " if (out / PLAN).is_file() else ""
         raise ConfigError(f"{out} exists already; {advice}choose another --out")
     out.mkdir(parents=True, exist_ok=True)
+    (out / FACTS).unlink(missing_ok=True)
     write_json(out / PLAN, plan.table())
 
 

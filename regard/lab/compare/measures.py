@@ -42,6 +42,7 @@ from regard.training.recipe import FrozenConfig
 from regard.training.run import RECIPE
 
 BITS = math.log(2)
+COUNTED = 10_000_000  # training tokens that are counted for the commonest word
 BLOCKS = 1000  # blocks of examples that are stored, to compare two models by
 
 
@@ -66,7 +67,7 @@ def measure(run: Path, data: Path, extent: MeasureSizes) -> dict[str, Any]:
     kind = find(recipe.objective["name"])
     figures |= likelihood(loaded, corpus, recipe)
     if sees_both_sides(loaded.model) and kind.fills_blanks:
-        figures |= hidden(loaded, corpus, recipe, extent)
+        figures |= hidden(loaded, corpus, recipe, extent) | commonest(data, corpus, extent)
     if "bits_per_byte" in figures or "pseudo_bits_per_byte" in figures:
         both = "pseudo_bits_per_byte" in figures
         figures |= judged(loaded, corpus, extent, recipe.batch.seq_len - 3, both)
@@ -180,6 +181,19 @@ def hidden(
         "pseudo_bits_per_byte_interval": None if around is None else [around.low, around.high],
         "blanks": len(guesses),
     }
+
+
+def commonest(data: Path, corpus: Corpus, extent: MeasureSizes) -> dict[str, float]:
+    """Returns the share of the hidden words that are the commonest one of the training text: what
+    guessing gives."""
+    places = words_to_hide(corpus, extent.blanks, extent.seed)
+    if not places:
+        return {}
+    learned = Corpus.open(data, "train")
+    counts = np.bincount(learned.read(0, min(len(learned), COUNTED)))
+    counts[[i for i in corpus.special.ids() if i < len(counts)]] = 0
+    word = int(counts.argmax())
+    return {"masked_commonest": float(np.mean([corpus.read(i, i + 1)[0] == word for i in places]))}
 
 
 def words_to_hide(corpus: Corpus, count: int, seed: int) -> list[int]:

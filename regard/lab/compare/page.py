@@ -21,6 +21,8 @@ from regard.lab.compare.verdict import (
     PROBE,
     PSEUDO,
     RankedMetric,
+    above_untrained,
+    guessing,
     say,
 )
 from regard.report import pages
@@ -40,7 +42,7 @@ def page(report: Report) -> str:
     ngram = report["cells"].get(NGRAM)
     limit = ngram["bits_per_byte"] if ngram else None
     apart = [(key, ranking(report, m)) for m, key in ((PREFIX, "prefix"), (PSEUDO, "pseudo"))]
-    hidden, pairs = ranking(report, HIDDEN), ranking(report, PAIRS, line=0.5)
+    hidden, pairs = (ranking(report, m, guessing(report, m)) for m in (HIDDEN, PAIRS))
     firsts = {model: own[0][1] for model, own in models_of(report).items()}
     attention = attention_of(firsts)
     return pages.page(
@@ -51,6 +53,7 @@ def page(report: Report) -> str:
         charts=charts(report, attention),
         report=report,
         verdict=[Bilingual(**sentence) for sentence in report["verdict"]],
+        time=[Bilingual(**sentence) for sentence in report["time_words"]],
         budget=allowance(ModelBudget(**report["plan"]["budget"])),
         exact=ranking(report, BITS, limit, ngram),
         apart=[(key, own) for key, own in apart if own],
@@ -138,12 +141,7 @@ def ranking(
 
 def gained(report: Report) -> Bilingual:
     """Which models know more than their first weights did."""
-    cells = {name.rpartition("-")[0]: cell for name, cell in reversed(report["cells"].items())}
-    models = [
-        row["model"]
-        for row in report["tables"][PROBE.key]
-        if row["interval"] and row["interval"][0] > cells[row["model"]]["probe_untrained"]
-    ]
+    models = above_untrained(report)
     return say("above", models=models) if models else say("none_above")
 
 

@@ -82,9 +82,14 @@ def tokens_in(budget: ModelBudget, parameters: int) -> float:
         return budget.amount
     operations = budget.amount
     if budget.kind == "minutes":
-        import torch
-
-        from regard.training.hardware import gemm_peak
-
-        operations = budget.amount * 60 * gemm_peak(torch.float32) * SHARE
+        operations = budget.amount * 60 * machine_speed()
     return operations / (6 * parameters)
+
+
+def machine_speed() -> float:
+    """Returns the operations a second that a small model reaches on this machine."""
+    import torch
+
+    from regard.training.hardware import gemm_peak
+
+    return gemm_peak(torch.float32) * SHARE

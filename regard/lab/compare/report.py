@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.lab.compare.comparison import ComparisonPlan
+from regard.lab.compare.estimate import in_words
 from regard.lab.compare.lineup import NGRAM
 from regard.lab.compare.page import page
 from regard.lab.compare.repeat import recipe
@@ -22,6 +23,8 @@ from regard.lab.compare.verdict import (
     RANKED,
     Bilingual,
     RankedMetric,
+    above_guessing,
+    guessing,
     leaders,
     scores,
     verdict,
@@ -47,9 +50,11 @@ def report_of(record: dict[str, Any], out: Path) -> dict[str, Any]:
     plan = ComparisonPlan.of(record["plan"])
     contents = {
         "format": FORMAT,
+        "out": str(out),
         "title": title(plan)._asdict(),
         "models": [entry.name for entry in plan.entries],
         "verdict": [sentence._asdict() for sentence in verdict(record)],
+        "time_words": [sentence._asdict() for sentence in time_words(record)],
         "tables": {measure.key: table(record, measure) for measure in MEASURES},
         "spent": spent(record, plan),
         "recipe": recipe(plan, out),
@@ -58,6 +63,13 @@ def report_of(record: dict[str, Any], out: Path) -> dict[str, Any]:
     }
     report: dict[str, Any] = jsonable(contents)
     return report | {"summary": summary(report)}
+
+
+def time_words(record: dict[str, Any]) -> list[Bilingual]:
+    """Returns the time that was estimated, and what it took so far."""
+    known = record.get("time", {})
+    kinds = (("estimate", "time_estimate"), ("took", "time_took"))
+    return [in_words(known[name], key) for name, key in kinds if known.get(name)]
 
 
 def without_examples(cell: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +98,8 @@ def numeral(count: int) -> str:
 def table(record: dict[str, Any], measure: RankedMetric) -> list[dict[str, Any]]:
     """Returns a row for each model that has the metric, the best first."""
     ranked = scores(record, measure)
-    best = leaders(ranked) if measure in RANKED else []
+    able = above_guessing(ranked, guessing(record, measure))
+    best = leaders(able) if measure in RANKED else []
     return [
         {
             "model": score.model,
@@ -174,8 +187,10 @@ def markdown(report: dict[str, Any]) -> str:
             parts += ["", f"## {name[0].upper()}{name[1:]}", "", *intervals(rows, measure)]
     if report["spent"]:
         parts += ["", "## What it cost", "", *cost_rows(report["spent"])]
-    again = report["recipe"]
+    again, hashes = report["recipe"], report.get("text", {})
     facts = {**again["versions"], **again["machine"]}
+    facts |= {f"sha256 of {name}": own for name, own in hashes.items()}
+    parts += ["", *(f"- {sentence['en']}" for sentence in report["time_words"])]
     parts += ["", "## Do it again", "", "```", again["command"], "```", ""]
     parts += [f"- {key}: {value}" for key, value in facts.items()]
     parts += [

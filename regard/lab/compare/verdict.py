@@ -1,15 +1,15 @@
 """States the results of a comparison in words, in English and Chinese, and no more than it
 showed.
 
-Two models are called different only if their difference is larger than the noise: with several
-seeds by Welch's t-test of their figures; with one seed if the 95% interval of their difference
-excludes zero, with both resampled over the same documents (or words, or pairs). With one seed, the
-verdict says so.
+Two models are called different only if a test says so, at 95%: with several seeds a paired t-test
+of their figures (Welch's if their seeds differ); with one seed the bootstrap of their difference,
+with both resampled over the same documents (or words, or pairs), and then the verdict says so.
+Tests of one model against several are corrected by Holm's method. A model whose noise holds what
+guessing gives is neither best nor last.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from dataclasses import dataclass, field
@@ -20,12 +20,16 @@ import numpy as np
 from regard.core.text import Bilingual as Bilingual  # exported again for the report
 from regard.lab.compare.lineup import NGRAM
 from regard.metrics.base import Array
-from regard.metrics.bootstrap import intervals
+from regard.metrics.bootstrap import values as resamples
+from regard.metrics.t_tests import estimate, holm, welch
 from regard.report.pages import words
 
 FEWEST = 6  # examples; five examples agree by chance once in sixteen times
 RARE = 0.05  # the significance level
 KEPT = 0.05  # the share of the budget by which the spent amount may differ
+
+
+DOCUMENTS = Bilingual("documents", "文档")
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class RankedMetric:
     name: Bilingual
     falling: bool = False  # whether lower is better
     share: bool = False  # whether it is a share, shown in percent
+    unit: Bilingual = DOCUMENTS  # the examples of its interval
 
     def shown(self, value: float) -> str:
         return f"{value:.1%}" if self.share else f"{value:.3f}"
@@ -43,10 +48,16 @@ class RankedMetric:
 
 BITS = RankedMetric("bits_per_byte", Bilingual("bits per byte", "每字节比特数"), falling=True)
 HIDDEN = RankedMetric(
-    "masked_accuracy", Bilingual("hidden words guessed", "遮盖词猜对率"), share=True
+    "masked_accuracy",
+    Bilingual("hidden words guessed", "遮盖词猜对率"),
+    share=True,
+    unit=Bilingual("words", "词"),
 )
 PAIRS = RankedMetric(
-    "minimal_pairs", Bilingual("real sentences preferred", "偏好原句的比例"), share=True
+    "minimal_pairs",
+    Bilingual("real sentences preferred", "偏好原句的比例"),
+    share=True,
+    unit=Bilingual("sentences", "句子"),
 )
 PSEUDO = RankedMetric(
     "pseudo_bits_per_byte", Bilingual("pseudo bits per byte", "伪每字节比特数"), falling=True
@@ -74,6 +85,7 @@ class Score:
 
     model: str
     values: tuple[float, ...]
+    seeds: tuple[int, ...]
     interval: tuple[float, float] | None  # of the first seed, over examples
     each: RatioSums | None = field(default=None, compare=False)  # of the first seed, by example
 
@@ -85,20 +97,17 @@ class Score:
     def deviation(self) -> float | None:
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
-    @property
-    def error(self) -> float | None:
-        """Returns the standard error of the mean."""
-        return None if self.deviation is None else self.deviation / math.sqrt(len(self.values))
-
 
 def scores(record: dict[str, Any], measure: RankedMetric) -> list[Score]:
     """Returns all models that have the metric, the best first."""
-    by_model: dict[str, list[dict[str, Any]]] = {}
+    by_model: dict[str, dict[int, dict[str, Any]]] = {}
     for name, cell in record["cells"].items():
         if name != NGRAM and cell.get(measure.key) is not None:
-            by_model.setdefault(name.rpartition("-")[0], []).append(cell)
+            model, _, seed = name.rpartition("-")
+            by_model.setdefault(model, {})[int(seed)] = cell
     ranked = []
-    for model, cells in by_model.items():
+    for model, by_seed in by_model.items():
+        cells = list(by_seed.values())
         span = cells[0].get(f"{measure.key}_interval")
         values = tuple(float(cell[measure.key]) for cell in cells)
         each = cells[0].get(f"{measure.key}_each")
@@ -106,6 +115,7 @@ def scores(record: dict[str, Any], measure: RankedMetric) -> list[Score]:
             Score(
                 model,
                 values,
+                tuple(by_seed),
                 None if span is None else (span[0], span[1]),
                 None if each is None else RatioSums(**each),
             )
@@ -113,60 +123,75 @@ def scores(record: dict[str, Any], measure: RankedMetric) -> list[Score]:
     return sorted(ranked, key=lambda s: s.mean if measure.falling else -s.mean)
 
 
+def chance(one: Score, other: Score) -> float:
+    """Returns the p-value of the difference: a paired t-test if both have the same seeds, else
+    Welch's; with one seed, the bootstrap over the examples that both were measured on. It is 1 if
+    the noise is unknown."""
+    if min(len(one.values), len(other.values)) > 1:
+        if one.seeds == other.seeds:
+            return estimate((1.0, one.values), (-1.0, other.values)).differs()
+        return welch(one.values, other.values).differs()
+    if one.each and other.each and one.each.sizes == other.each.sizes:
+        return resampled(one.each, other.each)
+    if one.interval is None or other.interval is None:
+        return 1.0
+    (low, high), (least, most) = one.interval, other.interval
+    return 0.0 if high < least or most < low else 1.0
+
+
 def apart(one: Score, other: Score) -> bool:
     """Returns whether the difference is larger than the noise."""
-    if one.error is not None and other.error is not None:
-        return more_than_noise(one.mean - other.mean, one, other)
-    if one.each and other.each and one.each.sizes == other.each.sizes:
-        return differ(one.each, other.each)
-    if one.interval is None or other.interval is None:
-        return False
-    (low, high), (least, most) = one.interval, other.interval
-    return high < least or most < low
+    return chance(one, other) < RARE
 
 
-def more_than_noise(difference: float, *models: Score) -> bool:
-    """Returns whether means over seeds would differ this much by chance less than once in twenty
-    times (Welch's t-test)."""
-    from scipy import stats
+def apart_from(one: Score, others: list[Score]) -> list[bool]:
+    """Returns from which of several models one differs, corrected by Holm's method."""
+    return [each < RARE for each in holm([chance(one, other) for other in others])]
 
-    noisy = [(score.error**2, len(score.values) - 1) for score in models if score.error]
-    if not noisy:
-        return difference != 0
-    square = sum(each for each, _ in noisy)
-    free = square**2 / sum(each**2 / count for each, count in noisy)
-    return 2 * float(stats.t.sf(abs(difference) / math.sqrt(square), free)) < RARE
+
+def side_of(score: Score, limit: float) -> int:
+    """Returns 1 if a model is above a limit and -1 if it is below, by more than its noise; 0 if the
+    noise holds the limit. With one seed the noise is the interval over examples."""
+    if len(score.values) > 1:
+        known = estimate((1.0, score.values))
+        beyond = known.differs(limit) < RARE
+    else:
+        beyond = score.interval is not None and not score.interval[0] <= limit <= score.interval[1]
+    return (score.mean > limit) - (score.mean < limit) if beyond else 0
 
 
 def noise_is_known(one: Score, other: Score) -> bool:
     """Returns whether there is an estimate of the noise of their difference."""
-    if one.error is not None and other.error is not None:
+    if min(len(one.values), len(other.values)) > 1:
         return True
     if one.each and other.each and one.each.sizes == other.each.sizes:
         return len(one.each.sizes) >= FEWEST
     return one.interval is not None and other.interval is not None
 
 
-def differ(one: RatioSums, other: RatioSums) -> bool:
-    """Returns whether the interval of their difference excludes zero.
+def resampled(one: RatioSums, other: RatioSums) -> float:
+    """Returns the p-value of the paired bootstrap: twice the share of resamples in which the
+    difference has the other sign.
 
     What makes an example easy or hard for both models does not count as noise here.
     """
     if len(one.sizes) < FEWEST:
-        return False
+        return 1.0
     difference, sizes = np.subtract(one.sums, other.sums), np.array(one.sizes, np.float64)
 
     def figure(weights: Array) -> Array:
         ratio: Array = (weights @ difference) / np.maximum(weights @ sizes, 1)
         return ratio
 
-    span = intervals({"difference": figure}, len(sizes))["difference"]
-    return span is not None and not span.low <= 0 <= span.high
+    drawn = resamples({"difference": figure}, len(sizes))["difference"]
+    tail = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
+    return min(1.0, 2 * (tail + 1) / (len(drawn) + 1))
 
 
 def leaders(ranked: list[Score]) -> list[Score]:
     """Returns the best model, and all models that do not differ from it by more than the noise."""
-    return [score for score in ranked if score is ranked[0] or not apart(ranked[0], score)]
+    differ = apart_from(ranked[0], ranked[1:]) if ranked else []
+    return [*ranked[:1], *(s for s, far in zip(ranked[1:], differ, strict=True) if not far)]
 
 
 def say(key: str, **values: str | list[str] | Bilingual) -> Bilingual:
@@ -193,7 +218,7 @@ def verdict(record: dict[str, Any]) -> list[Bilingual]:
     """Returns the findings, the most important one first."""
     ranked = ((measure, scores(record, measure)) for measure in RANKED)
     return [
-        *(ranking(measure, own) for measure, own in ranked if own),
+        *(ranking(measure, own, guessing(record, measure)) for measure, own in ranked if own),
         *probed(record),
         *beside_ngram(record),
         *costs(record),
@@ -203,20 +228,51 @@ def verdict(record: dict[str, Any]) -> list[Bilingual]:
     ]
 
 
-def ranking(measure: RankedMetric, ranked: list[Score]) -> Bilingual:
-    best, first, worst = leaders(ranked), ranked[0], ranked[-1]
-    value, name = measure.shown(first.mean), measure.name
+def guessing(record: dict[str, Any], measure: RankedMetric) -> float | None:
+    """Returns what guessing gives: every other sentence, or the commonest word of the text."""
+    if measure == PAIRS:
+        return 0.5
+    shares = [cell["masked_commonest"] for cell in record["cells"].values()
+              if cell.get("masked_commonest") is not None]  # fmt: skip
+    return statistics.fmean(shares) if measure == HIDDEN and shares else None
+
+
+def ranking(measure: RankedMetric, every: list[Score], guess: float | None = None) -> Bilingual:
+    """Says which models are best and which is last. A model that is no better than guessing is
+    neither, and one is last only if it differs from all others."""
+    ranked = above_guessing(every, guess)
+    level = [score.model for score in every if score not in ranked]
+    name, once = measure.name, any(len(score.values) == 1 for score in every)
+    basis = say("basis", unit=measure.unit) if once else Bilingual("", "")
+    limit = "" if guess is None else measure.shown(guess)
+    if not ranked:
+        return joined(say("all_guess", measure=name, limit=limit, models=level), basis)
+    first, worst = ranked[0], ranked[-1]
+    value = measure.shown(first.mean)
+    guessed = [say("at_guess", limit=limit, models=level)] if level else []
+    if len(every) == 1:
+        return joined(say("alone", model=first.model, measure=name, value=value), basis)
     if len(ranked) == 1:
-        return say("alone", model=first.model, measure=name, value=value)
-    last = Bilingual("", "")
-    if worst not in best:
+        return joined(say("only", model=first.model, measure=name, value=value), *guessed, basis)
+    best, last = leaders(ranked), Bilingual("", "")
+    if worst not in best and not level and all(apart_from(worst, ranked[:-1])):
         last = say("last", model=worst.model, value=measure.shown(worst.mean))
     if len(best) == 1:
-        return say("best", measure=name, model=first.model, value=value, last=last)
+        sentence = say("best", measure=name, model=first.model, value=value, last=last)
+        return joined(sentence, *guessed, basis)
     known = all(noise_is_known(first, score) for score in best[1:])
-    models = [score.model for score in best]
-    key = "not_apart" if known else "noise_unknown"
-    return say(key, measure=name, models=models, value=value, last=last)
+    key, models = "not_apart" if known else "noise_unknown", [score.model for score in best]
+    sentence = say(key, measure=name, models=models, value=value, last=last)
+    return joined(sentence, *guessed, basis)
+
+
+def above_guessing(every: list[Score], guess: float | None) -> list[Score]:
+    return [score for score in every if guess is None or side_of(score, guess) > 0]
+
+
+def joined(*sentences: Bilingual) -> Bilingual:
+    """Returns sentences as one text."""
+    return Bilingual(" ".join(s.en for s in sentences if s.en), "".join(s.zh for s in sentences))
 
 
 def beside_ngram(record: dict[str, Any]) -> list[Bilingual]:
@@ -224,8 +280,8 @@ def beside_ngram(record: dict[str, Any]) -> list[Bilingual]:
     if not ranked or ngram is None:
         return []
     limit, shown = ngram["bits_per_byte"], f"{ngram['bits_per_byte']:.3f}"
-    near = [s.model for s in ranked if not more_than_noise(s.mean - limit, s)]
-    beat = [s.model for s in ranked if s.mean < limit and s.model not in near]
+    near = [s.model for s in ranked if side_of(s, limit) == 0]
+    beat = [s.model for s in ranked if side_of(s, limit) < 0]
     if not beat and not near:
         return [say("ngram_unbeaten", limit=shown)]
     beaten = [say("ngram_beaten", limit=shown, models=beat)] if beat else []
@@ -233,12 +289,18 @@ def beside_ngram(record: dict[str, Any]) -> list[Bilingual]:
 
 
 def costs(record: dict[str, Any]) -> list[Bilingual]:
+    """Names the fastest model; with several seeds, only if it differs from the next one."""
     ranked = scores(record, RankedMetric("tokens_per_second", Bilingual("speed", "速度")))
     if len(ranked) < 2:
         return []
     quick, slow = ranked[0], ranked[-1]
     times = f"{quick.mean / max(slow.mean, 1e-9):.1f}"
     speed = f"{quick.mean:,.0f}"
+    if min(len(score.values) for score in ranked) == 1:
+        return [say("fastest_once", quick=quick.model, speed=speed, times=times, slow=slow.model)]
+    best = [score.model for score in leaders(ranked)]
+    if len(best) > 1:
+        return [say("fast_alike", models=best, speed=speed)]
     return [say("fastest", quick=quick.model, speed=speed, times=times, slow=slow.model)]
 
 
@@ -268,17 +330,22 @@ def trained_once(record: dict[str, Any]) -> list[Bilingual]:
 def probed(record: dict[str, Any]) -> list[Bilingual]:
     """Names the models whose probe is better than the probe of an untrained model of the same
     shape; only that difference counts."""
-    ranked = scores(record, PROBE)
-    above = [
-        score.model
-        for score in ranked
-        if score.interval is not None and score.interval[0] > untrained(record, score.model)
-    ]
-    if not ranked:
+    if not scores(record, PROBE):
         return []
+    above = above_untrained(record)
     return [say("probe_more", models=above) if above else say("probe_no_more")]
 
 
-def untrained(record: dict[str, Any], model: str) -> float:
-    cells = [c for n, c in record["cells"].items() if n.rpartition("-")[0] == model]
-    return statistics.fmean(float(c.get("probe_untrained", 0.0)) for c in cells)
+def above_untrained(record: dict[str, Any]) -> list[str]:
+    """Returns the models whose probe is above that of an untrained twin: by a paired t-test over
+    seeds, or with one seed by the interval over examples."""
+    above = []
+    for score in scores(record, PROBE):
+        cells = [record["cells"][f"{score.model}-{seed}"] for seed in score.seeds]
+        twins = [float(cell.get("probe_untrained", 0.0)) for cell in cells]
+        if len(twins) > 1:
+            better = 2 * estimate((1.0, score.values), (-1.0, twins)).above() < RARE
+        else:
+            better = score.interval is not None and score.interval[0] > twins[0]
+        above += [score.model] if better else []
+    return above

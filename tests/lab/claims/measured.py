@@ -13,6 +13,6 @@ CLAIMS = "claims"
 
 
 def measured(name: str, shared: Path) -> tuple[Claim, dict[str, Any]]:
-    """The claim, and what two seeds gave; `shared` is the directory of the whole test session."""
+    """The claim, and what its seeds gave; `shared` is the directory of the whole test session."""
     study = claim(name)
-    return study, run(study, shared / CLAIMS, seeds=2)
+    return study, run(study, shared / CLAIMS)

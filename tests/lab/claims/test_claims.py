@@ -4,6 +4,7 @@ Of the experiments a few are tried by default, one cell each with hardly any ste
 REGARD_ALL=1 all of them.
 """
 
+import json
 import os
 import re
 from dataclasses import replace
@@ -17,8 +18,10 @@ from regard.data.corpus import Corpus
 from regard.lab.claims import claim, names
 from regard.lab.claims.engine.claim import Axis, Bilingual, Chart, Claim, ClaimCell
 from regard.lab.claims.engine.experiment import ComputedExperiment, FollowedExperiment, Workspace
+from regard.lab.claims.engine.guessing import majority_error, unigram
 from regard.lab.claims.engine.page import reasons
 from regard.lab.claims.engine.rules import (
+    Learned,
     Less,
     Outgrows,
     Peak,
@@ -28,7 +31,7 @@ from regard.lab.claims.engine.rules import (
     Slope,
     Within,
 )
-from regard.lab.claims.engine.run import run, setting
+from regard.lab.claims.engine.run import is_outdated, read_facts, run, setting
 from regard.lab.claims.engine.texts import ciphers, numerals, spelled
 from tests.refusals import refuses
 
@@ -51,6 +54,7 @@ def test_an_experiment_gives_what_its_rule_and_its_charts_ask_for(name, texts):
     figures = study.experiment.figures(study.cells(1)[0], Workspace(texts, TINY))
     assert all(isinstance(value, float) and value == value for value in figures.values())
     assert {rule.figure for rule in leaves(study.rule)} <= figures.keys()
+    assert {rule.than for rule in leaves(study.rule) if isinstance(rule, Learned)} <= figures.keys()
     assert {chart.figure for chart in study.charts} <= figures.keys()
 
 
@@ -68,7 +72,9 @@ def test_a_claim_is_declared_so_that_it_can_be_judged_and_read(name):
     for rule in leaves(study.rule):
         assert {rule.arm, getattr(rule, "other", rule.arm)} <= set(study.arms)
         assert places.issuperset(
-            getattr(rule, k) for k in ("at", "first", "last") if hasattr(rule, k)
+            place
+            for k in ("at", "first", "last")
+            if (place := getattr(rule, k, None)) is not None  # everywhere, or no place
         )
         assert study.axis or not isinstance(rule, along)
     texts = [study.statement, study.setting, *study.notes, *(c.title for c in study.charts)]
@@ -138,6 +144,93 @@ def test_what_is_stopped_goes_on(tmp_path):
     assert len(cells) == 2 and not (tmp_path / "toy" / "claim.json").exists()
     run(study, tmp_path)
     assert len(seen) == 3 + 10 and seen[2] == seen[3]
+
+
+def fixed(arm, at, seed):
+    return {"x": at + (arm == "b") + 0.01 * seed * (arm == "a")}
+
+
+def test_the_number_of_seeds_is_part_of_the_claim(tmp_path):
+    study = toy(ComputedExperiment(fixed))
+    for seeds in (0, 3):
+        with refuses(ConfigError, f"{seeds} seeds", "toy fixed 2", "--seeds"):
+            run(study, tmp_path, seeds=seeds)
+    look = run(study, tmp_path, seeds=1)
+    assert (look["verdict"], look["cause"], look["parts"]) == ("undecided", "fewer seeds", [])
+    assert "p =" not in look["because"] and "p <" not in look["because"]
+    whole = run(study, tmp_path)
+    assert whole["verdict"] == "reproduced" and whole["changed"] == []
+
+
+def test_a_rule_that_was_changed_after_data_is_told_with_the_commit(tmp_path):
+    study = toy(ComputedExperiment(fixed))
+    run(study, tmp_path, seeds=1)
+    other = replace(study, rule=Less("x", "a", "b", at=1, margin=0.1))
+    (commit,) = run(other, tmp_path)["changed"]
+    assert commit  # of a claim without a file: the version
+    assert run(other, tmp_path)["changed"] == [commit]  # it is not forgotten
+    more = replace(study, seeds=3)
+    assert run(more, tmp_path)["changed"]  # nor are seeds added in silence
+    assert run(study, tmp_path / "elsewhere")["changed"] == []
+    declared = replace(study, revised=("abc1234",))
+    assert run(declared, tmp_path / "revised")["changed"] == ["abc1234"]
+
+
+def test_the_commit_is_that_of_the_declaration():
+    from regard.core import VERSION
+    from regard.lab.claims.engine.run import last_commit
+
+    assert re.fullmatch(rf"[0-9a-f]{{7,}}|regard {re.escape(VERSION)}", last_commit(claim("heads")))
+
+
+def test_what_an_older_version_left_is_measured_again(tmp_path):
+    seen, notes = [], []
+
+    def measure(arm, at, seed):
+        seen.append(arm)
+        return fixed(arm, at, seed)
+
+    study = toy(ComputedExperiment(measure))
+    run(study, tmp_path)
+    for file in (tmp_path / "toy" / "cells").iterdir():
+        record = json.loads(file.read_text())
+        del record["plan"]
+        file.write_text(json.dumps(record))
+    facts = json.loads((tmp_path / "toy" / "claim.json").read_text())
+    old = {key: facts[key] for key in ("verdict", "because", "rule", "effort", "seeds", "cells")}
+    (tmp_path / "toy" / "claim.json").write_text(json.dumps(old | {"rule": "an older rule"}))
+    assert read_facts(tmp_path, "toy") == {} and is_outdated(tmp_path, "toy")
+    again = run(study, tmp_path, note=notes.append)
+    assert len(seen) == 24 and len(notes) == 1 and "measured again" in notes[0]
+    assert again["changed"] and read_facts(tmp_path, "toy") == again
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_claim_about_trained_models_has_five_seeds(name):
+    study = claim(name)
+    assert study.seeds >= 5 or isinstance(study.experiment, ComputedExperiment)
+
+
+def test_a_unigram_and_the_commonest_label_by_hand(tmp_path):
+    data = ciphers(tmp_path, 400)
+    train, valid = (Corpus.open(data, split) for split in ("train", "valid"))
+    counts = torch.ones(train.vocab_size).double()
+    counts += torch.bincount(
+        torch.from_numpy(train.read(0, len(train)).astype("int64")), minlength=train.vocab_size
+    )
+    ids = torch.from_numpy(valid.read(0, len(valid)).astype("int64"))
+    nats = -(counts / counts.sum()).log()[ids]
+    figures = unigram(data)
+    assert figures["unigram_perplexity"] == pytest.approx(float(nats.mean().exp()))
+    bits = float(nats.sum() / torch.log(torch.tensor(2.0).double()) / valid.bytes)
+    assert figures["unigram_bits_per_byte"] == pytest.approx(bits)
+    assert figures["commonest_wrong"] == float((ids != counts.argmax()).double().mean())
+    assert unigram(numerals(tmp_path, 300)) == {}
+    file = tmp_path / "test.jsonl"
+    file.write_text("".join(json.dumps({"label": label}) + "\n" for label in "aabac"))
+    assert majority_error(file)["majority_error"] == pytest.approx(0.4)
+    file.write_text(json.dumps({"tags": ["a"]}))
+    assert majority_error(file) == {}
 
 
 def test_cells_of_another_setting_are_measured_again(tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from regard.lab.claims.engine.page import NAME
-from regard.lab.claims.engine.run import FACTS
+from regard.lab.claims.engine.run import FACTS, FORMAT
 from scripts import gallery as script
 from tests.refusals import refuses
 
@@ -27,8 +27,12 @@ def work(tmp_path):
     run = f"data: {place.resolve()}/compare/data"
     write(place / "compare" / "runs" / "gpt-1" / "report.html", run)
     write(place / "claims" / "gallery.html")
-    facts = {"verdict": "reproduced", "because": "a | b", "seeds": 2, "effort": 1.0}
+    facts = {"format": FORMAT, "verdict": "reproduced", "because": "a | b", "seeds": 5,
+             "effort": 1.0, "cells": [], "cause": "", "plan": "", "changed": [],
+             "parts": []}  # fmt: skip
     write(place / "claims" / "shift" / FACTS, json.dumps(facts))
+    old = {"verdict": "not reproduced", "because": "old", "seeds": 2, "effort": 1.0}
+    write(place / "claims" / "heads" / FACTS, json.dumps(old))  # of other tests
     write(place / "claims" / "shift" / NAME, "first")
     return place
 
@@ -46,7 +50,12 @@ def test_pages_are_put_and_replaced(work, tmp_path):
     assert (out / "claims" / "shift" / NAME).read_text() == "second"
     assert not (out / "claims" / "gone").exists()
     index = (out / "README.md").read_text(encoding="utf-8")
-    assert "1 reproduced" in index and r"a \| b" in index and "并排" in index
+    assert (
+        "1 reproduced" in index
+        and "not reproduced" not in index
+        and r"a \| b" in index
+        and "并排" in index
+    )
     assert [each.name for each in out.parent.iterdir()] == ["gallery"]
     run = out / "compare" / "runs" / "gpt-1" / "report.html"
     assert run.read_text() == "data: compare/data"  # no path of this machine

@@ -9,6 +9,7 @@ from html import unescape
 import numpy as np
 import pytest
 
+from regard.cli.measure import where_compared
 from regard.lab.compare.comparison import ComparisonPlan
 from regard.lab.compare.lineup import ModelBudget, lineup
 from regard.lab.compare.page import allowance, breaks, curve_panels, page, unfolded
@@ -43,6 +44,23 @@ def test_three_files_that_say_the_same(whole):
                                "peak_memory")] for row in report["spent"]]  # fmt: skip
     assert Page(html).table("spent") == spent
     assert not list(out.glob(".*.part"))
+
+
+def test_time_and_the_hash_of_the_text_are_told(whole):
+    _, html, out = whole
+    seen, text = Page(html).text, (out / "report.md").read_text(encoding="utf-8")
+    for sentence in ("whole command: 6 min 00 s", "It took 7 min 30 s"):
+        assert sentence in seen and sentence in text
+    assert "预计时间：6 min 00 s" in seen and "实际用时：7 min 30 s" in seen
+    assert "cd" * 32 in text and "builtin:python-docs SHA-256 " + "cd" * 8 in seen
+
+
+def test_the_last_line_says_what_was_found_and_where(whole):
+    report, _, out = whole
+    last = where_compared(report)
+    assert last.startswith(report["verdict"][0]["en"]) and last.endswith(str(out / "report.html"))
+    assert "\n" not in last
+    assert "Nothing has been measured yet" in where_compared(report | {"verdict": []})
 
 
 def test_means_and_spread_are_those_of_the_seeds(whole):

@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_ind
+from scipy.stats import ttest_ind, ttest_rel
 
 from regard.lab.compare.measures import BLOCKS, by_blocks
+from regard.lab.compare.report import table
 from regard.lab.compare.verdict import (
     BITS,
     FEWEST,
+    HIDDEN,
     apart,
+    chance,
     leaders,
     scores,
     verdict,
@@ -81,11 +84,86 @@ def test_many_examples_are_kept_in_blocks_of_neighbours():
 
 def test_with_seeds_the_noise_between_them_decides():
     wide = (0.0, 9.0)
-    facts = facts_of(2, gpt=[(2.0, *wide), (2.02, *wide)], lstm=[(2.5, *wide), (2.52, *wide)],
-                 xl=[(2.0, *wide), (2.4, *wide)])  # fmt: skip
+    facts = facts_of(3, gpt=[(2.0, *wide), (2.02, *wide), (2.01, *wide)],
+                     lstm=[(2.5, *wide), (2.52, *wide), (2.53, *wide)],
+                     xl=[(2.0, *wide), (2.4, *wide), (2.1, *wide)])  # fmt: skip
     by_name = {score.model: score for score in scores(facts, BITS)}
     assert apart(by_name["gpt"], by_name["lstm"])
     assert not apart(by_name["gpt"], by_name["xl"])
+
+
+def test_models_with_the_same_seeds_are_paired():
+    one, other = [2.0, 2.3, 2.1, 2.6], [2.05, 2.36, 2.14, 2.66]
+    facts = facts_of(4, gpt=[(x, 0, 9) for x in one], lstm=[(x, 0, 9) for x in other])
+    pair = scores(facts, BITS)
+    assert chance(*pair) == pytest.approx(ttest_rel(one, other).pvalue) and apart(*pair)
+    facts["cells"]["lstm-5"] = facts["cells"].pop("lstm-4")  # as many seeds, but not the same
+    pair = scores(facts, BITS)
+    assert chance(*pair) == pytest.approx(ttest_ind(one, other, equal_var=False).pvalue)
+    assert not apart(*pair)
+
+
+def test_one_against_several_is_corrected():
+    one, near = [2.0, 2.1, 2.05], [2.1, 2.24, 2.19]
+    facts = facts_of(3, gpt=[(x, 0, 9) for x in one], a=[(x, 0, 9) for x in near])
+    assert 0.01 < chance(*scores(facts, BITS)) < 0.05 and len(leaders(scores(facts, BITS))) == 1
+    more = {name: [(x, 0, 9) for x in near] for name in "abcde"}
+    assert len(leaders(scores(facts_of(3, gpt=[(x, 0, 9) for x in one], **more), BITS))) == 6
+
+
+def test_nobody_is_last_whose_interval_overlaps_the_one_before():
+    facts = facts_of(gpt=[(2.0, 1.9, 2.1)], xl=[(2.5, 2.4, 2.6)], lstm=[(2.55, 2.45, 2.65)])
+    first = verdict(facts)[0]
+    assert "gpt is best with 2.000." in first.en and "last" not in first.en
+    facts["cells"]["lstm-1"]["bits_per_byte_interval"] = [2.61, 2.7]
+    assert "the last is lstm" in verdict(facts)[0].en and "最后是 lstm" in verdict(facts)[0].zh
+
+
+def test_one_seed_is_said_to_be_one_over_documents():
+    first = verdict(facts_of(gpt=GPT, lstm=LSTM))[0]
+    assert "One seed each: the 95% intervals are over documents" in first.en
+    assert "只有一个种子" in first.zh and "文档" in first.zh
+    three = {"gpt": [(2.0 + i / 100, 0, 9) for i in range(3)],
+             "lstm": [(2.5 + i / 90, 0, 9) for i in range(3)]}  # fmt: skip
+    assert "One seed" not in verdict(facts_of(3, **three))[0].en
+
+
+def masked(**models):
+    """Hidden words guessed by model, as (share, low, high), where 6% is the commonest word."""
+    cells = {
+        f"{model}-1": {
+            "masked_accuracy": value, "masked_accuracy_interval": [low, high],
+            "masked_commonest": 0.06,
+        }
+        for model, (value, low, high) in models.items()
+    }  # fmt: skip
+    plan = {"seeds": 1, "budget": {"kind": "tokens", "amount": 1000.0}}
+    return {"plan": plan, "cells": cells, "missing": []}
+
+
+def test_nobody_is_best_or_last_by_guessing():
+    guess = (0.061, 0.05, 0.075)
+    sentence = verdict(masked(bert=guess, xlnet=(0.06, 0.05, 0.07)))[0]
+    assert "no model is above guessing (6.0%)" in sentence.en and "best" not in sentence.en
+    assert "没有一个模型明显超过瞎猜（6.0%）" in sentence.zh
+    sentence = verdict(masked(bert=(0.3, 0.27, 0.33), xlnet=guess))[0]
+    assert "only bert is above guessing, with 30.0%" in sentence.en and "last" not in sentence.en
+    assert "Not above guessing (6.0%) by more than the noise: xlnet" in sentence.en
+    best = [row["model"] for row in table(masked(bert=guess, xlnet=guess), HIDDEN) if row["best"]]
+    assert best == []
+    three = masked(bert=(0.3, 0.27, 0.33), t5=(0.2, 0.17, 0.23), xlnet=guess)
+    assert "bert is best with 30.0%." in verdict(three)[0].en and "last" not in verdict(three)[0].en
+    alone = verdict(masked(bert=guess))[0]
+    assert (
+        "no model is above guessing" in alone.en and "the 95% intervals are over words" in alone.en
+    )
+
+
+def test_an_ngram_inside_of_the_interval_is_not_beaten():
+    facts = facts_of(1, 2.05, gpt=GPT, lstm=LSTM)
+    sentences = " ".join(each.en for each in verdict(facts))
+    assert "Within the noise of the n-gram (2.050 bits per byte): gpt." in sentences
+    assert "Better than the n-gram" not in sentences
 
 
 @pytest.mark.parametrize("shift", [0.03, 0.05, 0.08, 0.2, 0.5])
@@ -133,9 +211,14 @@ def test_what_is_missing_is_named():
 def test_speed_is_that_of_a_model_over_its_seeds():
     facts = facts_of(2, gpt=[(2.0, 1.9, 2.1)] * 2, lstm=[(2.5, 2.4, 2.6)] * 2)
     facts["cells"]["lstm-2"]["tokens_per_second"] = 3000.0
-    sentence = next(each for each in verdict(facts) if "fastest" in each.en)
-    wanted = "lstm learns fastest (2,000 tokens a second), 2.7 times as fast as gpt"
-    assert sentence.en.startswith(wanted)
+    text = [each.en for each in verdict(facts)]  # lstm 1,000 and 3,000; gpt 1,000 and 500
+    assert "lstm and gpt learn about equally fast (2,000 tokens a second)." in text
+    for seed, speed in ((1, 2000.0), (2, 2001.0)):
+        facts["cells"][f"lstm-{seed}"]["tokens_per_second"] = speed
+        facts["cells"][f"gpt-{seed}"]["tokens_per_second"] = speed - 1000
+    assert any(each.en.startswith("lstm learns fastest (2,000 tokens") for each in verdict(facts))
+    once = verdict(facts_of(gpt=GPT, lstm=LSTM))
+    assert any(each.en.startswith("In its one run gpt learned fastest") for each in once)
 
 
 def test_a_probe_says_nothing_that_an_untrained_twin_says_too():

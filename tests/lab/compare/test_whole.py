@@ -99,6 +99,12 @@ def test_equal_seeds_give_equal_tables_also_when_one_was_stopped(text, tmp_path,
     shown = json.loads(capsys.readouterr().out)
     assert shown == json.loads((other.out / "report.json").read_text(encoding="utf-8"))
     assert shown["tables"] == first["tables"]
+    assert shown["time"]["took"].keys() >= {"preparing", "counting", "training", "measuring"}
+    assert shown["time"]["estimate"]["total"] > 0 and len(shown["text"]["tokens"]) == 64
+    assert main(["compare", "--resume", str(other.out)]) == 0
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert errors[0].startswith("Estimated time of the whole command")
+    assert errors[-1].startswith(shown["verdict"][0]["en"]) and "report.html" in errors[-1]
 
 
 def test_what_one_model_cannot_learn_is_no_loss_to_the_others(text, tmp_path):

@@ -13,7 +13,8 @@ from typing import Any
 
 from regard.core.processes import OPENED, is_same
 
-SHOWS = {"claim", "rules", "chart", "page", "parallel"}  # modules that do not measure
+# modules that do not measure
+SHOWS = {"claim", "rules", "rulings", "means", "chart", "page", "parallel"}
 ENGINE = tuple(
     file for file in sorted(Path(__file__).parent.glob("*.py")) if file.stem not in SHOWS
 )

@@ -3,11 +3,14 @@ it is judged. All of it is written before anything runs."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from regard.core.text import Bilingual as Bilingual  # exported again for the claims
 from regard.lab.claims.engine.rules import Rule
+
+LEAST_SEEDS = 5  # of a claim about trained models
 
 
 class ClaimCell(NamedTuple):
@@ -59,11 +62,18 @@ class Claim:
     rule: Rule
     charts: tuple[Chart, ...]
     axis: Axis | None = None
-    seeds: int = 3
+    seeds: int = LEAST_SEEDS  # part of the rule: no seed is added or left out
     minutes: float = 2.0  # about how long it takes on two cores
     timed: bool = False  # it measures time, so nothing else may run meanwhile
     printed: dict[str, str] = field(default_factory=dict)  # the source's own figures, by arm
     notes: tuple[Bilingual, ...] = ()
+    revised: tuple[str, ...] = ()  # the commits that changed its rule after data were seen
+
+    @property
+    def plan(self) -> str:
+        """Returns a digest of what is fixed before the run: the rule, its margins, the seeds."""
+        fixed = repr((self.rule, self.seeds)).encode()
+        return hashlib.blake2b(fixed, digest_size=8).hexdigest()
 
     def cells(self, seeds: int | None = None) -> list[ClaimCell]:
         """Returns all measurements, seed by seed, so that an interrupted run has measured something

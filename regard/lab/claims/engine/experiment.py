@@ -19,6 +19,7 @@ from typing import Any
 from regard.core.files import read_json, write_json
 from regard.lab.claims.engine.cache import ENGINE, mark
 from regard.lab.claims.engine.claim import ClaimCell, ClaimExperiment
+from regard.lab.claims.engine.guessing import unigram
 from regard.training import recipe as recipes
 from regard.training.recipe import Recipe, Table
 
@@ -61,8 +62,8 @@ class TrainedExperiment(ClaimExperiment):
     the axis sets.
 
     The figures are those of the final validation, under their own names, and `seconds`, `tokens`,
-    `parameters` and `loss` (the mean of the last tenth of the steps). `look` adds others from the
-    run's directory.
+    `parameters` and `loss` (the mean of the last tenth of the steps), and what a unigram gives.
+    `look` adds others from the run's directory.
     """
 
     text: Callable[[Path], Path]  # (directory) -> prepared data, made there if it is missing
@@ -81,6 +82,7 @@ class TrainedExperiment(ClaimExperiment):
                 "tokens": float(facts["progress"]["tokens"]),
                 "parameters": float(facts["model"]["parameters"]),
                 "loss": last_loss(run),
+                **unigram(self.text(room.place)),
             }
             return measured if self.look is None else measured | self.look(run, cell)
 

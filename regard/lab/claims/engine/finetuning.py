@@ -21,6 +21,7 @@ from regard.core.atomic_dir import hidden_beside, put
 from regard.lab.claims.engine.cache import ENGINE, mark, once
 from regard.lab.claims.engine.claim import ClaimCell, ClaimExperiment
 from regard.lab.claims.engine.experiment import QUIET, Workspace, finished
+from regard.lab.claims.engine.guessing import majority_error
 from regard.lab.claims.engine.labeled_texts import Files, mood_text
 from regard.training import recipe as recipes
 from regard.training.recipe import Table
@@ -93,8 +94,9 @@ class FinetunedExperiment(ClaimExperiment):
     stands for the file that `examples` wrote under this name. The arms in `scratch` start
     untrained.
 
-    The figures are those of the test (`examples.valid`), `error` (1 - accuracy), `seconds` of the
-    steps and `parameters`. `look` adds others from the run's directory and the files.
+    The figures are those of the test (`examples.valid`), `error` (1 - accuracy), the error of the
+    commonest label, `seconds` of the steps and `parameters`. `look` adds others from the run's
+    directory and the files.
     """
 
     start: PretrainedStart
@@ -124,6 +126,7 @@ class FinetunedExperiment(ClaimExperiment):
                 figures["error"] = 1.0 - figures["accuracy"]
             figures["seconds"] = float(facts["progress"]["seconds"])
             figures["parameters"] = float(facts["model"]["parameters"])
+            figures |= majority_error(files["test"])
             return figures if self.look is None else figures | self.look(out, files, cell, room)
 
     def recipe(self, cell: ClaimCell, room: Workspace, model: Path, files: Files) -> recipes.Recipe:

@@ -17,7 +17,15 @@ from regard.lab.claims import names
 from regard.lab.claims.engine.chart import drawn
 from regard.lab.claims.engine.claim import Claim
 from regard.lab.claims.engine.experiment import ComputedExperiment
-from regard.lab.claims.engine.rules import NOT, REPRODUCED, UNDECIDED, standard_error
+from regard.lab.claims.engine.means import standard_error
+from regard.lab.claims.engine.rulings import (
+    FEWER_SEEDS,
+    NOT,
+    REPRODUCED,
+    UNDECIDED,
+    PartRuling,
+    evidence,
+)
 from regard.lab.claims.engine.run import read_facts
 from regard.metrics.figures import jsonable
 from regard.report import pages
@@ -27,7 +35,7 @@ NAME, GALLERY = "claim.html", "gallery.html"
 VERDICTS = {
     REPRODUCED: Bilingual("reproduced", "得到复现"),
     NOT: Bilingual("not reproduced", "未能复现"),
-    UNDECIDED: Bilingual("inconclusive at this scale", "在此规模下无法判定"),
+    UNDECIDED: Bilingual("undecided", "无法判定"),
 }
 MARKS = {REPRODUCED: ("yes", "✓"), NOT: ("no", "✗"), UNDECIDED: ("open", "~")}
 
@@ -63,6 +71,7 @@ def page(claim: Claim, facts: dict[str, Any]) -> str:
     # The rule by which it was judged is shown, even if the claim's is another one by now.
     judged_by, share = str(facts["rule"]), facts["effort"]
     effort = "" if share == 1 else f" --effort {share:g}"
+    look = f" --seeds {facts['seeds']}" if facts["cause"] == FEWER_SEEDS else ""
     pictures = {chart.figure: drawn(claim, facts, chart) for chart in claim.charts}
     return pages.page(
         "claim", claim.statement, locales=["claims"],
@@ -71,11 +80,11 @@ def page(claim: Claim, facts: dict[str, Any]) -> str:
         claim=claim, facts=facts, names=figures, cells=rows, means=means,
         places=[pages.words("claims")["arm"], *([claim.axis.name] if claim.axis else [])],
         mark=MARKS[facts["verdict"]], verdict=VERDICTS[facts["verdict"]], effort=effort_of(facts),
-        cautions=cautions(claim, facts),
-        reasons=reasons(facts["because"], claim.axis is not None),
+        cautions=cautions(claim, facts), cause=cause_of(facts), fixed=fixed_of(facts),
+        reasons=reasons(facts["because"], claim.axis is not None), parts=parts_of(claim, facts),
         rule=claim.rule.parts() if judged_by == claim.rule.words else [Bilingual(judged_by,
          judged_by)],
-        command=f"regard claims run {facts['name']} --seeds {facts['seeds']}{effort}",
+        command=f"regard claims run {facts['name']}{look}{effort}",
     )  # fmt: skip
 
 
@@ -85,7 +94,8 @@ def gallery(records: dict[str, dict[str, Any] | None]) -> str:
     known = {name: facts for name, facts in records.items() if facts is not None}
     for name, facts in known.items():
         claim, verdict = find(name), facts["verdict"]
-        done.append((name, claim, MARKS[verdict], VERDICTS[verdict], effort_of(facts)))
+        badges = [(MARKS[verdict], VERDICTS[verdict]), fixed_of(facts)]
+        done.append((name, claim, badges, effort_of(facts), cause_of(facts)))
         charts = (drawn(claim, facts, chart) for chart in claim.charts)
         if (first := next(filter(None, charts), None)) is not None:
             pictures[name] = first
@@ -95,15 +105,46 @@ def gallery(records: dict[str, dict[str, Any] | None]) -> str:
         page=NAME,
         counts=[(MARKS[v], VERDICTS[v], counts[v]) for v in MARKS if counts[v]],
         waiting=[find(name) for name, facts in records.items() if facts is None],
+        about=pages.filled(
+            pages.words("claims")["about_tests"],
+            fixed=str(sum(not facts["changed"] for facts in known.values())), count=str(len(known)),
+        ),
     )  # fmt: skip
 
 
 def cautions(claim: Claim, facts: dict[str, Any]) -> list[str]:
-    """Why a verdict may be none; what is only computed has no effort, and often no noise."""
-    if isinstance(claim.experiment, ComputedExperiment):
-        return []
-    reasons = {"first look": facts["effort"] < 1, "one seed": facts["seeds"] == 1}
-    return [word for word, holds in reasons.items() if holds]
+    """Why a verdict may be none; what is only computed has no effort."""
+    computed = isinstance(claim.experiment, ComputedExperiment)
+    return ["first look"] if facts["effort"] < 1 and not computed else []
+
+
+def cause_of(facts: dict[str, Any]) -> Bilingual | None:
+    """Why a claim is undecided, in a sentence."""
+    if not facts["cause"]:
+        return None
+    return pages.filled(
+        pages.words("claims")[facts["cause"]], seeds=str(facts.get("seeds_fixed", ""))
+    )
+
+
+def fixed_of(facts: dict[str, Any]) -> tuple[tuple[str, str], Bilingual]:
+    """The badge of the rule: fixed before the run, or changed after data, with the commits."""
+    words, commits = pages.words("claims"), facts["changed"]
+    if not commits:
+        return ("yes", "✓"), words["fixed"]
+    return ("open", "!"), pages.filled(words["changed"], commits=", ".join(commits))
+
+
+def parts_of(claim: Claim, facts: dict[str, Any]) -> list[list[Any]]:
+    """A row for each part of the rule: its numbers, the interval, the test and the verdict."""
+    rows = []
+    for table in facts["parts"]:
+        part = PartRuling(**table)
+        (numbers,) = reasons(part.because, claim.axis is not None)
+        known = part.low is not None and part.high is not None and part.low < part.high
+        span = f"{part.low:.4g} – {part.high:.4g}" if known else "–"
+        rows.append([numbers, span, evidence(part), VERDICTS[part.verdict]])
+    return rows
 
 
 def effort_of(facts: dict[str, Any]) -> Bilingual:

@@ -1,49 +1,55 @@
 """The rules by which a claim is judged, as data: they are fixed before the run, and the report
 prints them.
 
-A rule uses the means over seeds and their standard errors. A difference counts if it is larger than
-twice its standard error. A smaller difference is inconclusive at this scale, unless the claim
-itself says that there is no difference. A bound on a ratio, a figure or a power is kept or broken
-if the interval of two standard errors does not cross it, and undecided if it does.
+Every rule comes down to tests of means over seeds (`regard.metrics.t_tests`), at 95%. A difference,
+or a bound on a figure, a ratio or a power, is tested two-sided, paired by seed where the arms share
+their seeds. Sameness is shown by two one-sided tests, with the margin that the claim declares.
+A rule of several tests holds if all of them do. The parts of a claim are corrected by Holm's
+method. What no test decides is undecided, and is told with its power and the seeds it would need.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from regard.core.text import Bilingual
+from regard.lab.claims.engine.means import (
+    RuleResult,
+    Values,
+    distances,
+    ends,
+    listed,
+    log,
+    over,
+    slope,
+    standard_error,
+    where,
+)
+from regard.lab.claims.engine.rulings import (
+    FEWER_SEEDS,
+    NOT_LEARNED,
+    REPRODUCED,
+    TOO_NOISY,
+    UNDECIDED,
+    Finding,
+    MeanTest,
+    Ruling,
+    ruled,
+    tested,
+    worst,
+)
+from regard.metrics.t_tests import estimate
 from regard.report.pages import words
 
-REPRODUCED, NOT, UNDECIDED = "reproduced", "not reproduced", "inconclusive at this scale"
-TIMES = 2.0  # a difference counts from this many standard errors
-
-Values = Mapping[tuple[str, float], list[dict[str, float]]]  # (arm, place) -> figures by seed
-
-
-class Ruling(NamedTuple):
-    verdict: str
-    because: str  # the numbers that decided it
-
-
-class RuleResult(NamedTuple):
-    mean: float
-    error: float  # the standard error of the mean; 0 for a single seed
-
-    @classmethod
-    def of(cls, values: Values, arm: str, at: float, figure: str) -> RuleResult:
-        numbers = [row[figure] for row in values[arm, at]]
-        return cls(statistics.fmean(numbers), standard_error(numbers))
-
-    def __str__(self) -> str:
-        return f"{self.mean:.4g} ± {self.error:.2g}" if self.error else f"{self.mean:.4g}"
+ABOVE = math.ulp(0.0)  # the least number above 0: an exact tie is no difference
 
 
 class Rule:
-    """The base of all rules. A subclass states its condition in both languages, and judges it."""
+    """The base of all rules. A subclass states its condition in both languages, and tests it."""
 
     @property
     def said(self) -> Bilingual:
@@ -57,8 +63,11 @@ class Rule:
         """Returns the conditions, one sentence for each part."""
         return [self.said]
 
-    def judge(self, values: Values) -> Ruling:
+    def finding(self, values: Values) -> Finding:
         raise NotImplementedError
+
+    def judge(self, values: Values) -> Ruling:
+        return All((self,)).judge(values)
 
 
 @dataclass(frozen=True)
@@ -97,9 +106,16 @@ class OfArm(Rule):
             sentence.en.format(**fields | english), sentence.zh.format(**fields | chinese)
         )
 
+    def numbers(self, values: Values, at: float, arm: str = "", figure: str = "") -> list[float]:
+        """Returns a figure by seed."""
+        return [row[figure or self.figure] for row in values[arm or self.arm, at]]
+
+    def places(self, values: Values, beyond: float = 0.0) -> list[float]:
+        return sorted(at for arm, at in values if arm == self.arm and at >= beyond)
+
     def along(self, values: Values, beyond: float = 0.0) -> dict[float, RuleResult]:
         """Returns the figure at every place of the axis, in order."""
-        places = sorted(at for arm, at in values if arm == self.arm and at >= beyond)
+        places = self.places(values, beyond)
         return {at: RuleResult.of(values, self.arm, at, self.figure) for at in places}
 
 
@@ -109,57 +125,83 @@ class OfTwo(OfArm):
 
     other: str
 
-    def both(self, values: Values, at: float) -> tuple[RuleResult, RuleResult]:
-        one, two = (RuleResult.of(values, arm, at, self.figure) for arm in (self.arm, self.other))
-        return one, two
+    def both(self, values: Values, at: float) -> tuple[list[float], list[float]]:
+        return self.numbers(values, at), self.numbers(values, at, self.other)
 
-    def told(self, at: float, one: RuleResult, two: RuleResult) -> str:
+    def told(self, values: Values, at: float) -> str:
+        one, two = (RuleResult.of(values, arm, at, self.figure) for arm in (self.arm, self.other))
         return f"{self.figure}{where(at)}: {self.arm} {one}, {self.other} {two}"
 
 
 @dataclass(frozen=True)
 class Less(OfTwo):
-    """The figure of one arm is smaller than that of another, by more than the noise and a
-    margin."""
+    """The figure of one arm is smaller than that of another, by a margin if it has one."""
 
     at: float = 0.0
-    margin: float = 0.0  # as a share of the other arm's mean
+    margin: float = 0.0  # as a share of the other arm's figure
 
-    def judge(self, values: Values) -> Ruling:
+    def finding(self, values: Values) -> Finding:
         one, two = self.both(values, self.at)
-        gap = two.mean - one.mean - self.margin * abs(two.mean)
-        return Ruling(beyond_noise(gap, one, two), self.told(self.at, one, two))
+        lowered = [value - self.margin * abs(value) for value in two]
+        gap = MeanTest(estimate((1.0, lowered), (-1.0, one)), least=ABOVE)
+        return Finding.of_all([gap], self.told(values, self.at))
+
+
+@dataclass(frozen=True)
+class Learned(OfArm):
+    """The figure of an arm is lower than what guessing without a model gives (`than`), at one place
+    or everywhere. It is a condition of a claim: models that have learned nothing show nothing."""
+
+    than: str
+    at: float | None = None
+
+    def finding(self, values: Values) -> Finding:
+        places = self.places(values) if self.at is None else [self.at]
+        tests = []
+        for at in places:
+            guess, own = self.numbers(values, at, figure=self.than), self.numbers(values, at)
+            tests.append(MeanTest(estimate((1.0, guess), (-1.0, own)), least=ABOVE))
+        shown, least = (
+            RuleResult.of(values, self.arm, places[-1], name) for name in (self.figure, self.than)
+        )
+        because = f"{self.figure} of {self.arm}{where(places[-1])}: {shown}, guessing {least}"
+        return Finding.of_all(tests, because)
 
 
 @dataclass(frozen=True)
 class Ratio(OfTwo):
-    """The figure of one arm is between `least` and `most` times that of another."""
+    """The figure of one arm is between `least` and `most` times that of another.
+
+    What is tested is the one less so many times the other, which needs no law of ratios.
+    """
 
     least: float = -math.inf
     most: float = math.inf
     at: float = 0.0
 
-    def judge(self, values: Values) -> Ruling:
+    def finding(self, values: Values) -> Finding:
         one, two = self.both(values, self.at)
-        ratio = over(one, two)
-        because = f"{self.told(self.at, one, two)}, ratio {ratio.mean:.3g}"
-        return Ruling(bounded(ratio, self.least, self.most), because)
+        bounds = [end for end in (self.least, self.most) if math.isfinite(end)]
+        tests = [
+            MeanTest(estimate((sign, one), (-sign * end, two)), least=0.0, sides=3 - len(bounds))
+            for end in bounds
+            for sign in (1.0 if end == self.least else -1.0,)
+        ]
+        ratio = over(statistics.fmean(one), statistics.fmean(two))
+        return Finding.of_all(tests, f"{self.told(values, self.at)}, ratio {ratio:.3g}")
 
 
 @dataclass(frozen=True)
 class Alike(OfTwo):
-    """Two arms differ by less than `within`. If the noise is larger, the rule is undecided."""
+    """Two arms differ by less than `within`, the margin of sameness."""
 
     within: float
     at: float = 0.0
 
-    def judge(self, values: Values) -> Ruling:
+    def finding(self, values: Values) -> Finding:
         one, two = self.both(values, self.at)
-        gap, noise = abs(one.mean - two.mean), noise_of(one, two)
-        because = self.told(self.at, one, two)
-        if gap > max(self.within, noise):
-            return Ruling(NOT, because)
-        return Ruling(REPRODUCED if gap + noise <= self.within else UNDECIDED, because)
+        gap = MeanTest(estimate((1.0, one), (-1.0, two)), -self.within, self.within)
+        return Finding.of_all([gap], self.told(values, self.at))
 
 
 @dataclass(frozen=True)
@@ -170,24 +212,29 @@ class Shrinks(OfTwo):
     first: float
     last: float
 
-    def judge(self, values: Values) -> Ruling:
-        pairs = [self.both(values, at) for at in (self.first, self.last)]
-        gaps = [two.mean - one.mean for one, two in pairs]
-        four = [points for pair in pairs for points in pair]
+    def finding(self, values: Values) -> Finding:
+        (one, two), (three, four) = (self.both(values, at) for at in (self.first, self.last))
+        known = estimate((1.0, two), (-1.0, one), (-1.0, four), (1.0, three))
+        gaps = [statistics.fmean(b) - statistics.fmean(a) for a, b in ((one, two), (three, four))]
         because = f"{self.figure}, difference at {self.first:g}: {gaps[0]:.4g}, at {self.last:g}: "
-        because += f"{gaps[1]:.4g}, noise {noise_of(*four):.2g}"
-        return Ruling(beyond_noise(gaps[0] - gaps[1], *four), because)
+        because += f"{gaps[1]:.4g}, noise {known.error:.2g}"
+        return Finding.of_all([MeanTest(known, least=ABOVE)], because)
 
 
 @dataclass(frozen=True)
 class Outgrows(OfTwo):
     """The ratio of one arm's figure to another's rises from one end of the axis to the other."""
 
-    def judge(self, values: Values) -> Ruling:
-        ratios = {at: over(*self.both(values, at)) for at in self.along(values)}
-        because = f"{self.figure}, {self.arm} over {self.other}: {listed(ratios)}"
-        first, last = ends(ratios.values())
-        return Ruling(beyond_noise(last.mean - first.mean, first, last), because)
+    def finding(self, values: Values) -> Finding:
+        ratios = {
+            at: [over(a, b) for a, b in zip(*self.both(values, at), strict=True)]
+            for at in self.places(values)
+        }
+        first, last = ends([list(map(log, each)) for each in ratios.values()])
+        shown = {at: RuleResult(statistics.fmean(r), standard_error(r)) for at, r in ratios.items()}
+        because = f"{self.figure}, {self.arm} over {self.other}: {listed(shown)}"
+        rise = MeanTest(estimate((1.0, last), (-1.0, first)), least=ABOVE)
+        return Finding.of_all([rise], because)
 
 
 @dataclass(frozen=True)
@@ -197,11 +244,14 @@ class Within(OfArm):
     least: float = -math.inf
     most: float = math.inf
 
-    def judge(self, values: Values) -> Ruling:
+    def finding(self, values: Values) -> Finding:
         points = self.along(values)
-        verdicts = {bounded(each, self.least, self.most) for each in points.values()}
+        tests = [
+            MeanTest(estimate((1.0, self.numbers(values, at))), self.least, self.most)
+            for at in points
+        ]
         because = listed(points) if len(points) > 1 else str(next(iter(points.values())))
-        return Ruling(worst(verdicts), f"{self.figure} of {self.arm}: {because}")
+        return Finding.of_all(tests, f"{self.figure} of {self.arm}: {because}")
 
 
 @dataclass(frozen=True)
@@ -212,72 +262,81 @@ class Slope(OfArm):
     most: float
     beyond: float = 0.0  # uses only places from here on, where constant costs no longer matter
 
-    def judge(self, values: Values) -> Ruling:
-        points = self.along(values, self.beyond)
-        places = list(points)
-        rows = ([row[self.figure] for row in values[self.arm, at]] for at in places)
-        seeds = zip(*rows, strict=False)  # the seeds that all places have
-        powers = [slope(places, each) for each in seeds]
-        power = RuleResult(slope(places, [f.mean for f in points.values()]), standard_error(powers))
+    def finding(self, values: Values) -> Finding:
+        places = self.places(values, self.beyond)
+        rows = zip(*(self.numbers(values, at) for at in places), strict=True)
+        powers = [slope(places, row) for row in rows]
+        power = RuleResult(statistics.fmean(powers), standard_error(powers))
         because = f"{self.figure} of {self.arm} grows with the power {power}"
-        return Ruling(bounded(power, self.least, self.most), because)
+        test = MeanTest(estimate((1.0, powers)), self.least, self.most)
+        return Finding.of_all([test], because)
 
 
 @dataclass(frozen=True)
 class Straight(OfArm):
-    """On logarithmic axes, the means lie on a straight line: the relative distance from it is at
-    most `most`."""
+    """On logarithmic axes, the figure lies on a straight line: at every place, its relative
+    distance from it is at most `most`."""
 
     most: float
 
-    def judge(self, values: Values) -> Ruling:
-        means = {at: points.mean for at, points in self.along(values).items()}
-        power = slope(list(means), list(means.values()))
-        rest = [math.log(v) - power * math.log(p) for p, v in means.items()]
-        middle = sum(rest) / len(rest)
-        farthest = max(abs(math.expm1(r - middle)) for r in rest)
+    def finding(self, values: Values) -> Finding:
+        places = self.places(values)
+        rows = zip(*(self.numbers(values, at) for at in places), strict=True)
+        rests = list(zip(*(distances(places, row) for row in rows), strict=True))
+        limit = math.log1p(self.most)
+        tests = [MeanTest(estimate((1.0, rest)), -limit, limit) for rest in rests]
+        farthest = max(abs(math.expm1(statistics.fmean(rest))) for rest in rests)
         because = f"{self.figure} of {self.arm} is at most {farthest:.2%} from a power"
-        return Ruling(REPRODUCED if farthest <= self.most else NOT, because)
+        return Finding.of_all(tests, because)
 
 
 @dataclass(frozen=True)
 class Peak(OfArm):
-    """The figure is best inside the axis, and worse at both ends by more than the noise."""
+    """The figure is best inside the axis, and worse at both ends.
+
+    Any place inside may be the best one, so its p-value is corrected by the number of places; that
+    an end is better than all places inside, by the two ends.
+    """
 
     falling: bool = True  # whether lower is better
 
-    def judge(self, values: Values) -> Ruling:
-        along = self.along(values)
-        points, because = list(along.values()), f"{self.figure}: {listed(along)}"
+    def finding(self, values: Values) -> Finding:
         sign = 1.0 if self.falling else -1.0
-        best = min(range(len(points)), key=lambda i: sign * points[i].mean)
-        gaps = [sign * (end.mean - points[best].mean) for end in ends(points)]
-        noise = [noise_of(end, points[best]) for end in ends(points)]
-        if 0 < best < len(points) - 1 and all(g > n for g, n in zip(gaps, noise, strict=True)):
-            return Ruling(REPRODUCED, because)
-        if best in (0, len(points) - 1) and max(gaps) > max(noise):
-            return Ruling(NOT, because)
-        return Ruling(UNDECIDED, because)
+        rows = [self.numbers(values, at) for at in self.places(values)]
+        (first, last), inside = ends(rows), rows[1:-1]
+
+        def worse(one: list[float], other: list[float]) -> MeanTest:
+            return MeanTest(estimate((sign, one), (-sign, other)), least=ABOVE)
+
+        peaks = [Finding.of_all([worse(e, row) for e in (first, last)], "") for row in inside]
+        best = min(peaks, key=lambda peak: peak.holds)
+        at_end = min(max(worse(row, e).holds() for row in inside) for e in (first, last))
+        because = f"{self.figure}: {listed(self.along(values))}"
+        return Finding(
+            min(1.0, len(inside) * best.holds), min(1.0, 2 * at_end), because, best.deciding
+        )
 
 
 @dataclass(frozen=True)
 class Rising(OfArm):
-    """The figure rises (or falls) from one end of the axis to the other by more than the noise."""
+    """The figure rises (or falls) from one end of the axis to the other."""
 
     falls: bool = False
 
-    def judge(self, values: Values) -> Ruling:
-        along = self.along(values)
-        first, last = ends(along.values())
-        gap = (last.mean - first.mean) * (-1.0 if self.falls else 1.0)
-        because = f"{self.figure} of {self.arm}: {min(along):g}: {first}, {max(along):g}: {last}"
-        return Ruling(beyond_noise(gap, first, last), because)
+    def finding(self, values: Values) -> Finding:
+        along, sign = self.along(values), -1.0 if self.falls else 1.0
+        first, last = ends([self.numbers(values, at) for at in along])
+        shown = ends(along.values())
+        because = f"{self.figure} of {self.arm}: {min(along):g}: {shown[0]}, "
+        because += f"{max(along):g}: {shown[1]}"
+        rise = MeanTest(estimate((sign, last), (-sign, first)), least=ABOVE)
+        return Finding.of_all([rise], because)
 
 
 @dataclass(frozen=True)
 class All(Rule):
-    """All of its rules hold. It is undecided if a condition that it builds on (`provided`) does not
-    hold."""
+    """All of its rules hold. It is undecided if the models have not learned what it builds on
+    (`provided`)."""
 
     rules: tuple[Rule, ...]
     provided: tuple[Rule, ...] = ()
@@ -300,18 +359,27 @@ class All(Rule):
         ]
 
     def judge(self, values: Values) -> Ruling:
-        rulings = [rule.judge(values) for rule in self.rules]
-        conditions = [rule.judge(values) for rule in self.provided]
-        verdict = worst({ruling.verdict for ruling in rulings})
-        if any(ruling.verdict != REPRODUCED for ruling in conditions):
-            verdict = UNDECIDED
-        return Ruling(verdict, "; ".join(each.because for each in rulings + conditions))
+        parts = ruled([rule.finding(values) for rule in self.rules])
+        conditions = ruled([rule.finding(values) for rule in self.provided])
+        verdict = worst({part.verdict for part in parts})
+        cause = TOO_NOISY if verdict == UNDECIDED else ""
+        if any(part.verdict != REPRODUCED for part in conditions):
+            verdict, cause = UNDECIDED, NOT_LEARNED
+        return Ruling(verdict, tested([*parts, *conditions]), cause, parts, conditions)
+
+    def seen(self, values: Values) -> Ruling:
+        """Returns the numbers without any test: there are fewer seeds than the claim fixed."""
+        rules = (*self.rules, *self.provided)
+        because = "; ".join(rule.finding(values).because for rule in rules)
+        return Ruling(UNDECIDED, because, FEWER_SEEDS)
 
 
 KINDS: dict[str, type[OfArm]] = {
     kind.__name__.lower(): kind
-    for kind in (Less, Ratio, Alike, Shrinks, Outgrows, Within, Slope, Straight, Peak, Rising)
-}
+    for kind in (
+        Less, Learned, Ratio, Alike, Shrinks, Outgrows, Within, Slope, Straight, Peak, Rising,
+    )
+}  # fmt: skip
 
 
 def rule_of(tables: Sequence[Mapping[str, Any]], provided: Sequence[Mapping[str, Any]]) -> All:
@@ -322,68 +390,3 @@ def rule_of(tables: Sequence[Mapping[str, Any]], provided: Sequence[Mapping[str,
         return tuple(KINDS[table["is"]](**own) for table, own in zip(tables, fields, strict=True))
 
     return All(parts(tables), parts(provided))
-
-
-def worst(verdicts: set[str]) -> str:
-    return next((v for v in (NOT, UNDECIDED) if v in verdicts), REPRODUCED)
-
-
-def noise_of(*means: RuleResult) -> float:
-    """Returns the smallest difference between these means that counts."""
-    return math.hypot(*(TIMES * each.error for each in means))
-
-
-def beyond_noise(gap: float, *means: RuleResult) -> str:
-    """Returns the verdict on a gap that should be above 0: whether it is larger than the noise of
-    its means."""
-    noise = noise_of(*means)
-    return REPRODUCED if gap > noise else NOT if gap < -noise else UNDECIDED
-
-
-def bounded(mean: RuleResult, least: float, most: float) -> str:
-    """Returns the verdict on a mean that should be inside the bounds: whether it is inside or
-    outside by more than the noise."""
-    low, high = mean.mean - TIMES * mean.error, mean.mean + TIMES * mean.error
-    if least <= low and high <= most:
-        return REPRODUCED
-    return NOT if high < least or low > most else UNDECIDED
-
-
-def standard_error(numbers: list[float]) -> float:
-    """Returns the standard error of the mean; 0 for a single number, and NaN if one of them is not
-    finite."""
-    if len(numbers) < 2:
-        return 0.0
-    if not all(map(math.isfinite, numbers)):
-        return math.nan
-    return statistics.stdev(numbers) / math.sqrt(len(numbers))
-
-
-def where(at: float) -> str:
-    """Formats the place on the axis; "" for 0, which stands for no axis."""
-    return f" at {at:g}" if at else ""
-
-
-def listed(means: Mapping[float, RuleResult]) -> str:
-    return ", ".join(f"{at:g}: {each}" for at, each in means.items())
-
-
-def ends(means: Iterable[RuleResult]) -> tuple[RuleResult, RuleResult]:
-    each = list(means)
-    return each[0], each[-1]
-
-
-def over(one: RuleResult, other: RuleResult) -> RuleResult:
-    """Returns the ratio of two means, with the error that follows from theirs."""
-    if not other.mean:
-        return RuleResult(math.inf if one.mean else math.nan, 0.0)
-    ratio = one.mean / other.mean
-    return RuleResult(ratio, math.hypot(one.error, ratio * other.error) / abs(other.mean))
-
-
-def slope(places: Sequence[float], values: Sequence[float]) -> float:
-    """Returns the slope of the least-squares line through the logarithms."""
-    x, y = [math.log(p) for p in places], [math.log(max(v, 1e-300)) for v in values]
-    if len(x) < 2:
-        return math.nan
-    return statistics.linear_regression(x, y).slope

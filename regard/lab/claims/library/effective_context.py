@@ -73,8 +73,9 @@ def contexts(arm: str, seed: int, room: Workspace) -> Found:
         if after > before * (1 - GAIN):
             break
         effective = context
+    learned = {key: figures[key] for key in ("bits_per_byte", "unigram_bits_per_byte")}
     return {
-        (arm, context): {"bits": each, "effective": float(effective)}
+        (arm, context): {"bits": each, "effective": float(effective), **learned}
         for context, each in zip(CONTEXTS, losses, strict=True)
     }
 

@@ -67,7 +67,7 @@ def gradients(learning: Any, norm: str, seed: int) -> list[float]:
     seed_torch(seed, "weights")
     words = learning.corpus.vocab_size
     model: Any = create("transformer", norm=norm, vocab_size=words, **SHAPE).eval()
-    batch = learning.collate([learning.get(i) for i in range(learning.batch)])
+    batch = learning.collate([learning.get(i) for i in range(learning.batch_size)])
     loss = learning.loss(model, batch)
     (loss.sums["pairs"] / loss.counts["pairs"]).backward()
     parts = [block.feed_forward.layer.narrow.weight.grad for block in model.decoder_blocks]

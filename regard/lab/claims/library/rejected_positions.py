@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from regard.lab.claims.engine.experiment import FollowedExperiment, Found, Workspace
+from regard.lab.claims.engine.guessing import unigram
+from regard.lab.claims.engine.texts import python_docs
 
 LENGTHS = (16, 64, 256)
 
@@ -10,8 +12,8 @@ LENGTHS = (16, 64, 256)
 def lengths(arm: str, seed: int, room: Workspace) -> Found:
     from regard.lab.claims.engine.small import bits_at_lengths
 
-    bits = bits_at_lengths(arm, LENGTHS, seed, room)
-    return {(arm, n): {"bits_per_byte": each} for n, each in bits.items()}
+    bits, guess = bits_at_lengths(arm, LENGTHS, seed, room), unigram(python_docs(room.place))
+    return {(arm, n): {"bits_per_byte": each, **guess} for n, each in bits.items()}
 
 
 EXPERIMENT = FollowedExperiment(lengths)
