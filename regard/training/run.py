@@ -110,6 +110,8 @@ class TrainingRun:
         self.valid: Objective | None = plan.valid
         keep = max(self.recipe.checkpoint.keep, self.recipe.checkpoint.average or 0)
         self.checkpoints = Checkpoints(out / "checkpoints", keep)
+        if group.first:
+            self.checkpoints.clean()
         self.metrics = Metrics(out / METRICS, enabled=group.first)
         self.saved_at = time.monotonic()
         self.saved_step = -1

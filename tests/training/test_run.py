@@ -152,6 +152,16 @@ def test_a_longer_budget_goes_on(where: Path, tmp_path: Path) -> None:
     assert facts["progress"]["step"] == 9
 
 
+def test_a_finished_run_that_goes_on_removes_what_a_killed_one_left(
+    where: Path, tmp_path: Path
+) -> None:
+    train(recipe("gpt", where), tmp_path / "run")
+    debris = tmp_path / "run" / "checkpoints" / ".removing-step-00000001"
+    debris.mkdir()
+    train(make({}), tmp_path / "run", resume=True)
+    assert not debris.exists()
+
+
 def test_a_model_of_another_tokenizer_is_refused(where: Path, tmp_path: Path) -> None:
     train(recipe("gpt", where), tmp_path / "run")
     other = data(tmp_path / "other")

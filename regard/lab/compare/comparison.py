@@ -297,7 +297,8 @@ class Comparison:
     def train(self, cell: ComparisonCell, run: Path) -> dict[str, Any]:
         facts = read_json(run / "run.json", kinds=RUN_KINDS, nan=True)
         if facts is not None and facts.get("outcome") in ("done", "out of time"):
-            return facts
+            with RunLock(run):  # takes over, and so removes, what a killed process left
+                return facts
         words = ["-m", "regard", "train", *self.command(cell, run), "--quiet", "--json"]
         facts = self.child(words, lambda: self.look(cell, run))
         if facts["outcome"] == "interrupted":

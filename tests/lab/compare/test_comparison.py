@@ -1,5 +1,6 @@
 """A comparison as a whole: what is kept, what is refused, and what one model cannot spoil."""
 
+import json
 import os
 import signal
 import subprocess
@@ -72,6 +73,17 @@ def test_a_model_that_fails_does_not_keep_the_others_from_their_turn(tmp_path):
     facts = comparing.found()
     assert list(facts["cells"]) == ["ngram"] and facts["missing"] == ["gpt-1", "lstm-1"]
     assert facts["costs"] is None
+
+
+def test_a_finished_run_keeps_no_lock_of_a_killed_process(tmp_path):
+    comparing = comparison(plan("book.txt"), tmp_path)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / ".lock").write_text("{}")
+    facts = {"outcome": "done", "progress": {}, "model": {}}
+    (run / "run.json").write_text(json.dumps(facts))
+    assert comparing.train(comparing.cells[0], run) == facts
+    assert not (run / ".lock").exists()
 
 
 def test_ctrl_c_reaches_a_run_by_us_alone(tmp_path):
