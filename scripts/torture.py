@@ -1,8 +1,8 @@
 """Kills, fills disks, cuts the power and damages files, and counts what survives.
 
-    python scripts/torture.py kills --count 1000     SIGKILL, timed and at the N-th file operation
+    python scripts/torture.py kills --count 1000     SIGKILLs, timed and at the N-th file operation
     python scripts/torture.py files --count 100000   damaged files, given to every reader
-    python scripts/torture.py disk                   the disk is full at every operation that writes
+    python scripts/torture.py disk                   the disk is full, at every write of each scene
     python scripts/torture.py power                  what was not synced is lost, at every operation
     python scripts/torture.py all --seconds 60       some of each
     python scripts/torture.py table                  writes docs/reliability.md from the journal
@@ -14,10 +14,12 @@ goes on where it was. It ends with 1 if any case failed. Linux and g++ are neede
 from __future__ import annotations
 
 import argparse
+import contextlib
+import copy
 import ctypes
 import errno
+import gc
 import importlib
-import json
 import os
 import random
 import shutil
@@ -28,20 +30,21 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torture_journal import PARTS, ResultJournal, write_tables
+
 HERE = Path(__file__).resolve().parent
-PARTS = ("kills", "files", "disk", "power")
 KILL, FAIL, RECORD = 1, 2, 3  # as in torture_disk.cpp
 CONTROL = struct.Struct("<qqqqq1024s1024s")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 MODULES = ("api", "cli.catalog", "cli.data", "cli.learn", "cli.measure", "evaluation.embeddings",
            "formats.directory", "lab.compare.comparison", "methods.distill.run",
            "methods.finetune.run", "methods.runs", "training.report", "training.run")  # fmt: skip
+PR_SET_PDEATHSIG = 1
 REFUSED = 2  # the exit code of an error that the program explains
 TRACEBACK = 70
 MORE = 40  # damaged files in `all`, for each case of another part
@@ -69,6 +72,7 @@ class Workshop:
         self.library = ctypes.CDLL(None)
         self.ends: dict[str, Ending] = {}
         self.digests: dict[str, tuple[str, str]] = {}  # before and after, of each scene
+        self.recordings: dict[str, tuple[Any, list[Any]]] = {}
         if not (self.inputs / ".ready").is_file():
             shutil.rmtree(self.inputs, ignore_errors=True)
             ending = self.child(lambda: make_inputs(self.inputs) or 0)
@@ -84,9 +88,30 @@ class Workshop:
     def go(self, scene: Any, **how: Any) -> Ending:
         return self.child(lambda: scene.go(self.inputs, self.work), **how)
 
+    def warm(self, scene: Any) -> None:
+        """Imports what a scene imports. Every command is forked from this process: what is killed
+        is the process that does the work, and it has no imports to wait for."""
+        names = self.place / "modules"
+
+        def call() -> int:
+            code: int = scene.go(self.inputs, self.work)
+            names.write_text("\n".join(sys.modules), encoding="utf-8")
+            return code
+
+        self.begin(scene)
+        ending = self.child(call)
+        if ending.code:
+            raise SystemExit(f"{scene.name} fails undisturbed:\n{ending.text}")
+        for name in names.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ImportError):  # a name that is made, not imported
+                importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # the pages of all these objects stay shared with the children
+
     def measure(self, scene: Any) -> Ending:
         """Runs a scene undisturbed, once: how many operations it has, and how it ends."""
         if scene.name not in self.ends:
+            self.warm(scene)
             self.begin(scene)
             before = scene.digest(self.work) if scene.whole else ""
             ending = self.go(scene, action=KILL)
@@ -131,10 +156,15 @@ class Workshop:
         text = log.read_text(encoding="utf-8", errors="replace")
         return Ending(code, text[-4000:], count, hits, time.monotonic() - began)
 
+    def end_with_parent(self) -> None:
+        """Called by a child: it is killed when this program is, and leaves the place alone."""
+        self.library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
     def run_child(self, call: Callable[[], int], control: Path | None, log: Path) -> None:
         from regard.core.errors import RegardError
 
         code = TRACEBACK
+        self.end_with_parent()
         try:
             with log.open("wb") as file:
                 for number in (1, 2):
@@ -193,12 +223,22 @@ def finished(shop: Workshop, scene: Any) -> str:
     return f"left behind: {rest}" if (rest := left(shop.work)) else ""
 
 
-def disk(shop: Workshop, dice: random.Random) -> dict[str, Any]:
+def places(shop: Workshop, part: str, dice: random.Random) -> list[tuple[str, int]]:
+    """Every scene (a comparison has too many) with every operation at which the disk can be full
+    or the power can fail, in a random order."""
+    counts = {
+        name: writes_of(shop, scene) if part == "disk" else len(recorded(shop, scene)[1])
+        for name, scene in shop.scenes.items()
+        if name != "compare"
+    }
+    pairs = [(name, at) for name, count in counts.items() for at in range(1, count + 1)]
+    dice.shuffle(pairs)
+    return pairs
+
+
+def disk(shop: Workshop, dice: random.Random, scene: Any, at: int) -> dict[str, Any]:
     """The disk is full from some operation on. The refusal names a file of ours; afterwards there
     is room again, and the command runs to its end."""
-    scene = shop.scenes[dice.choice([name for name in KILLS if name != "compare"])]
-    shop.measure(scene)
-    at = dice.randint(1, writes_of(shop, scene))
     number = dice.choice(FULL)
     shop.begin(scene)
     ending = shop.go(scene, action=FAIL, at=at, error=number)
@@ -220,98 +260,39 @@ def names_a_file(text: str, work: Path) -> bool:
 
 def writes_of(shop: Workshop, scene: Any) -> int:
     """Returns how many operations of a scene a full disk can refuse."""
-    key = f"{scene.name} writes"
-    if key not in shop.ends:
-        shop.begin(scene)
-        shop.ends[key] = shop.go(scene, action=FAIL, at=2**62)
-    return shop.ends[key].count
-
-
-def power(shop: Workshop, dice: random.Random) -> dict[str, Any]:
-    """The power fails after some operation. What is there then opens, resumes, or is refused."""
-    from torture_power import SimulatedDisk, operations
-
-    scene = shop.scenes[dice.choice([name for name in KILLS if name != "compare"])]
     shop.measure(scene)
     shop.begin(scene)
-    disk_then = SimulatedDisk(shop.work)
-    shop.go(scene, action=RECORD)
-    journal = operations(shop.place / "operations")
-    at, survive = dice.randint(0, len(journal)), dice.random() < 0.5
+    return shop.go(scene, action=FAIL, at=2**62).count
+
+
+def recorded(shop: Workshop, scene: Any) -> tuple[Any, list[Any]]:
+    """Returns the disk before an undisturbed run, and the operations of the run."""
+    from torture_power import SimulatedDisk, operations
+
+    if scene.name not in shop.recordings:
+        shop.measure(scene)
+        shop.begin(scene)
+        before = SimulatedDisk(shop.work)
+        shop.go(scene, action=RECORD)
+        shop.recordings[scene.name] = before, operations(shop.place / "operations")
+    return shop.recordings[scene.name]
+
+
+def power(shop: Workshop, dice: random.Random, scene: Any, at: int) -> dict[str, Any]:
+    """The power fails after some operation. What is there then opens, resumes, or is refused."""
+    before, journal = recorded(shop, scene)
+    disk_then, survive = copy.deepcopy(before), dice.random() < 0.5
     for operation in journal[:at]:
         disk_then.apply(operation)
     shutil.rmtree(shop.work)
     disk_then.write(shop.work, names_survive=survive)
-    facts = {"scene": scene.name, "at": at, "of": len(journal), "names_survive": survive}
+    facts = {"scene": scene.name, "at": at, "names_survive": survive}
     if scene.whole and scene.digest(shop.work) not in shop.digests[scene.name]:
         return facts | {"wrong": "neither the old nor the new is whole"}
-    ending = shop.go(scene)
-    if ending.code == REFUSED and not scene.whole:
-        return facts | {"refused": ending.text.strip().splitlines()[-1], "wrong": ""}
-    return facts | {"wrong": finished(shop, scene) if not ending.code else ending.text}
-
-
-# -- the journal
-
-
-class ResultJournal:
-    """What came of each case: one JSON object per line."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.rows: list[dict[str, Any]] = []
-        for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:
-            try:
-                self.rows.append(json.loads(line))
-            except ValueError:  # the last line of a run that was killed
-                continue
-
-    def known(self, part: str) -> set[int]:
-        return {row["case"] for row in self.rows if row["part"] == part}
-
-    def add(self, row: dict[str, Any]) -> None:
-        self.rows.append(row)
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        if row["wrong"]:
-            print(f"{row['part']} {row['case']}: {json.dumps(row, ensure_ascii=False)[:3000]}")
-
-    def summary(self) -> list[str]:
-        """Rows of a table, one a part."""
-        lines = []
-        for part in PARTS:
-            rows = [row for row in self.rows if row["part"] == part]
-            if not rows:
-                continue
-            wrong = sum(bool(row["wrong"]) for row in rows)
-            kinds = Counter(str(row.get("scene") or row.get("reader")) for row in rows)
-            detail = ", ".join(f"{name} {count:,}" for name, count in sorted(kinds.items()))
-            number = f"{len(rows):,}"
-            if part == "kills":
-                timed = sum(row["timed"] for row in rows)
-                number += f" ends, {sum(row['kills'] for row in rows):,} kills ({timed:,} timed)"
-            if part == "power":
-                number += f" ({sum('refused' in row for row in rows):,} refused)"
-            if part == "files":
-                number += f" ({sum(row['refused'] for row in rows):,} refused)"
-            lines.append(f"| `{part}` | {number} | {detail} | {wrong} |")
-        return lines
-
-
-def write_tables(rows: list[str]) -> None:
-    """Puts the table into both languages of docs/reliability.md, between its two marks."""
-    from regard.core.files import write_text
-
-    for name, head in (
-        ("reliability.md", "| part | cases | of which | wrong |"),
-        ("reliability.zh.md", "| 部分 | 用例 | 其中 | 出错 |"),
-    ):
-        file = HERE.parent / "docs" / name
-        text = file.read_text(encoding="utf-8")
-        before, begin, rest = text.partition("<!-- table -->\n")
-        _, end, after = rest.partition("<!-- end -->")
-        table = "\n".join([head, "| --- | --- | --- | ---: |", *rows, ""])
-        write_text(file, before + begin + table + end + after)
+    wrong = finished(shop, scene)
+    if wrong.startswith(f"not finished, code {REFUSED}:") and not scene.whole:
+        return facts | {"refused": wrong.strip().splitlines()[-1], "wrong": ""}
+    return facts | {"wrong": wrong}
 
 
 # -- the program
@@ -341,10 +322,38 @@ def under_the_layer(place: Path) -> None:
     os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | changes)
 
 
+def rows_of(
+    part: str, shop: Workshop, journal: ResultJournal, options: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """Yields what came of each case of a part that is not in the journal."""
+    count, seed = options.count, options.seed
+    seconds = options.seconds / (len(PARTS) if options.part == "all" else 1)
+    if part == "files":
+        from torture_files import damaged
+
+        count *= MORE if options.part == "all" else 1
+        yield from damaged(shop, cases(part, journal, count, seconds), seed)
+        return
+    spots = [] if part == "kills" else places(shop, part, random.Random(f"{seed} {part}"))
+    limit = 2**31 if part == "kills" else min(count, len(spots))
+    for case in cases(part, journal, limit, seconds):
+        dice = random.Random(f"{seed} {part} {case}")
+        if part == "kills":
+            if journal.kills() >= count:
+                return
+            facts = kills(shop, dice)
+        else:
+            name, at = spots[case]
+            facts = {"of": len(spots)} | (disk if part == "disk" else power)(
+                shop, dice, shop.scenes[name], at
+            )
+        yield {"part": part, "case": case, **facts}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("part", choices=[*PARTS, "all", "table"])
-    parser.add_argument("--count", type=int, default=2**31, help="the cases of a part")
+    parser.add_argument("--count", type=int, default=2**31, help="the SIGKILLs, files, … of a part")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="in all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--place", type=Path, default=Path(tempfile.gettempdir(), "regard-torture"))
@@ -362,19 +371,9 @@ def main() -> int:
         shop = Workshop(place)
     begun = len(journal.rows)
     for part in parts:
-        many = MORE if options.part == "all" and part == "files" else 1
-        todo = cases(part, journal, options.count * many, options.seconds / len(parts))
-        if part == "files":
-            from torture_files import damaged
-
-            for row in damaged(shop, todo, options.seed):
-                journal.add(row)
-            continue
-        run = {"kills": kills, "disk": disk, "power": power}[part]
-        for case in todo:
-            facts = run(shop, random.Random(f"{options.seed} {part} {case}"))
-            journal.add({"part": part, "case": case, **facts})
-    print("\n".join(journal.summary()))
+        for row in rows_of(part, shop, journal, options):
+            journal.add(row)
+    print("\n".join(journal.summary()), flush=True)
     if options.part == "table":
         write_tables(journal.summary())
     return int(any(row["wrong"] for row in journal.rows[begun:]))

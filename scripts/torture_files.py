@@ -26,6 +26,7 @@ from typing import Any
 
 MEMORY = 2 * 2**30  # bytes above what the worker has when it begins
 SECONDS = 10  # of the processor, for one file
+BATCH = 250  # the cases of one worker
 SILENCE = 60  # seconds until a worker that says nothing is ended
 VALUES = (b"null", b"-1", b"1e999", b"NaN", b'""', b"[]", b"{}", b"true", b"99999999999999999999",
           b"0", b'"x"', b"[" * 5000, b"1.5", b'{"a": 1}', b"[[1]]")  # fmt: skip
@@ -33,12 +34,13 @@ VALUES = (b"null", b"-1", b"1e999", b"NaN", b'""', b"[]", b"{}", b"true", b"9999
 
 @dataclass(frozen=True)
 class FileReader:
-    """`read(place)` reads the copy of `source` at `place`, in which one of `files` is damaged."""
+    """`read(place, file)` reads the copy of `source` at `place`, in which `file` is damaged, one of
+    `files`."""
 
     name: str
     source: str  # a directory of the inputs
     files: tuple[str, ...]  # patterns
-    read: Callable[[Path], None]
+    read: Callable[[Path, Path], None]
     share: int = 4  # how often it is chosen
 
 
@@ -109,7 +111,7 @@ ACCIDENTS = (flip, flip, overwrite, cut, drop, repeat, insert, revalue, revalue)
 # -- readers
 
 
-def read_model(place: Path) -> None:
+def read_model(place: Path, file: Path) -> None:
     import torch
 
     import regard
@@ -126,18 +128,18 @@ def read_model(place: Path) -> None:
             loaded.logits(torch.tensor([ids]))
 
 
-def read_task(place: Path) -> None:
+def read_task(place: Path, file: Path) -> None:
     import regard
 
     regard.load(place).classify("the cat sat on a red house")
 
 
-def read_info(place: Path) -> None:
+def read_info(place: Path, file: Path) -> None:
     command("info", place)
     command("info", place, "--verify")
 
 
-def read_data(place: Path) -> None:
+def read_data(place: Path, file: Path) -> None:
     from regard.data.corpus import Corpus, damaged_files
 
     for split in ("train", "valid", "test"):
@@ -149,7 +151,7 @@ def read_data(place: Path) -> None:
     corpus.tokenizer.decode([1, 2])
 
 
-def read_checkpoints(place: Path) -> None:
+def read_checkpoints(place: Path, file: Path) -> None:
     from regard.training.checkpoint import Checkpoints
 
     saved = Checkpoints(place).latest()
@@ -159,7 +161,7 @@ def read_checkpoints(place: Path) -> None:
     Checkpoints(place).best()
 
 
-def read_run(place: Path) -> None:
+def read_run(place: Path, file: Path) -> None:
     from regard.training import recipe
     from regard.training.progress import read_metrics
     from regard.training.report import write_card, write_report
@@ -170,41 +172,36 @@ def read_run(place: Path) -> None:
     write_card(place)
 
 
-def read_ngram(place: Path) -> None:
+def read_ngram(place: Path, file: Path) -> None:
     from regard.evaluation.ngram import Ngram
 
     Ngram.load(place / "ngram.safetensors").probabilities((1, 2))
 
 
-def read_legacy(place: Path) -> None:
+def read_legacy(place: Path, file: Path) -> None:
     from regard.formats.legacy import convert
 
     (place / "model.safetensors").unlink(missing_ok=True)
     convert(place)
 
 
-def read_texts(place: Path) -> None:
-    for file in sorted(place.iterdir()):
-        shutil.rmtree(place.parent / "prepared", ignore_errors=True)
-        command("prepare", file, "--out", place.parent / "prepared", "--tokenizer", "bytes")
+def read_texts(place: Path, file: Path) -> None:
+    shutil.rmtree(place.parent / "prepared", ignore_errors=True)
+    command("prepare", file, "--out", place.parent / "prepared", "--tokenizer", "bytes")
 
 
-def read_examples(place: Path) -> None:
+def read_examples(place: Path, file: Path) -> None:
     tasks = {"conll": "tag", "squad.json": "answer"}
-    for file in sorted(place.iterdir()):
-        task = next(
-            (name for ending, name in tasks.items() if file.name.endswith(ending)), "classify"
-        )
-        command("check", file, "--task", task)
+    task = next((name for ending, name in tasks.items() if file.name.endswith(ending)), "classify")
+    command("check", file, "--task", task)
 
 
-def read_vocabulary(place: Path) -> None:
+def read_vocabulary(place: Path, file: Path) -> None:
     from regard.data.tokenizer import Tokenizer
 
-    for directory in sorted(place.iterdir()):
-        tokenizer = Tokenizer.open(directory)
-        if tokenizer is not None and tokenizer.fast is not None:
-            tokenizer.decode(tokenizer.encode("the cat [MASK] 中文"))
+    tokenizer = Tokenizer.open(file.parent)
+    if tokenizer is not None and tokenizer.fast is not None:
+        tokenizer.decode(tokenizer.encode("the cat [MASK] 中文"))
 
 
 def command(*words: object) -> None:
@@ -300,7 +297,7 @@ def attempt(case: int, seed: int, inputs: Path, scratch: Path) -> dict[str, Any]
     began = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
-        reader.read(place)
+        reader.read(place, file)
     except (RegardError, SystemExit) as error:
         row["refused"] = True
         text = str(error)
@@ -343,17 +340,15 @@ def work(cases: list[int], seed: int, inputs: Path, scratch: Path, out: int) -> 
 
 
 def damaged(shop: Any, todo: Iterator[int], seed: int) -> Iterator[dict[str, Any]]:
-    """Yields what came of each case, in workers of up to 500 cases."""
+    """Yields what came of each case, in workers of `BATCH` cases."""
     if not (shop.inputs / "vocabularies").is_dir():
         ending = shop.child(lambda: make_files(shop.inputs) or 0)
         if ending.code:
             raise SystemExit(f"the files cannot be made:\n{ending.text}")
     waiting: list[int] = []
     while True:
-        while len(waiting) < 500 and (case := next(todo, None)) is not None:
+        while len(waiting) < BATCH and (case := next(todo, None)) is not None:
             waiting.append(case)
-            if len(waiting) % 50 == 0:
-                break
         if not waiting:
             return
         yield from one_worker(shop, waiting, seed)
@@ -367,6 +362,7 @@ def one_worker(shop: Any, waiting: list[int], seed: int) -> Iterator[dict[str, A
     if child == 0:
         os.close(entry)
         code = 1
+        shop.end_with_parent()
         try:
             work(waiting, seed, shop.inputs, shop.place / "scratch", out)
             code = 0

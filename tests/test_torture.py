@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-COUNTS = {"kills": 8, "files": 320, "disk": 8, "power": 8}
+KILLS, COUNTS = 8, {"files": 320, "disk": 8, "power": 8}
 
 
 @pytest.mark.skipif(
@@ -24,7 +24,7 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     rows = [json.loads(line) for line in (tmp_path / "journal-0.jsonl").read_text().splitlines()]
     assert {p: sum(row["part"] == p for row in rows) for p in COUNTS} == COUNTS
-    assert sum(row.get("kills", 0) for row in rows) >= COUNTS["kills"] / 2
+    assert KILLS <= sum(row.get("kills", 0) for row in rows) <= KILLS + 2
     assert any(row.get("hits") for row in rows) and any(row.get("refused") for row in rows)
 
 
