@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import regard
 from regard.core.atomic_dir import MANIFEST
-from regard.core.errors import FormatError, RegardError, StorageError
+from regard.core.errors import FormatError, InputError, RegardError, StorageError
 from regard.data.corpus import MARKER, Corpus, damaged_files
 from regard.methods.runs import run
 from tests import command
@@ -53,8 +54,42 @@ def test_weights_that_are_not_numbers_are_refused(trained: Path, value: float) -
         regard.load(trained)
     refused = command.run("generate", trained, "w5", "--max-new-tokens", 2)
     assert isinstance(refused.exception, FormatError)
+    shown = command.run("generate", trained, "w5", "--max-new-tokens", 2, "--allow-nan")
+    assert not isinstance(shown.exception, FormatError)
+    refused = command.run("generate", trained, "w5", "--max-new-tokens", 2)
+    assert isinstance(refused.exception, FormatError)  # the option of one command is not the next's
     loaded = regard.load(trained, allow_nan=True)
     assert sum(int((~w.isfinite()).sum()) for w in loaded.model.state_dict().values()) == 1
+
+
+def test_every_command_opens_them_if_it_is_told_to(
+    trained: Path, place: Path, tmp_path: Path
+) -> None:
+    file, text = trained / "model.safetensors", tmp_path / "text.txt"
+    weights = load_file(file)
+    weights[min(weights)].view(-1)[0] = float("nan")
+    save_file(weights, file, {"format": "pt"})
+    text.write_text("w5 w6 w7. " * 30)
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    for words in (
+        ("evaluate", trained, place, "--split", "valid", "--quiet"),
+        ("train", trained, place, "--out", tmp_path / "more", "--steps", 1, "--quiet",
+         "--batch-size", 4),
+        ("distill", trained, "--student", "layers=1", "--data", place, "--out", tmp_path / "small",
+         "--steps", 1, "--quiet", "--batch-size", 4),
+        ("quantize", trained, "--out", tmp_path / "int8", "--quiet"),
+        ("prune", trained, "--weights", "0.5", "--out", tmp_path / "sparse", "--quiet"),
+        ("probe", trained, "--task", "heads", "--data", text, "--out", tmp_path / "probed"),
+        ("embed", trained, "w5"),
+        ("look", trained, "w5 w6", "--out", tmp_path / "page.html"),
+        ("draw", "attention", "w5 w6", "--model", trained, "--out", tmp_path / "a.svg"),
+        ("convert", tmp_path),
+    ):  # fmt: skip
+        refused = command.run(*words)
+        assert isinstance(refused.exception, FormatError), (words, refused.output)
+        assert "--allow-nan" in refused.output, words
+        allowed = command.run(*words, "--allow-nan")
+        assert not isinstance(allowed.exception, FormatError), (words, allowed.output)
 
 
 def test_large_weights_are_no_damage(trained: Path) -> None:
@@ -63,6 +98,30 @@ def test_large_weights_are_no_damage(trained: Path) -> None:
     weights = {name: torch.full_like(w, 3e38) for name, w in load_file(file).items()}
     save_file(weights, file, {"format": "pt"})
     regard.load(trained)
+
+
+# -- packed files
+
+
+def test_probes_and_comparisons_have_the_limit(trained: Path, tmp_path: Path) -> None:
+    text, trees = tmp_path / "a.txt.gz", tmp_path / "a.conllu.gz"
+    text.write_bytes(gzip.compress(b"The cat sat on the mat again. " * 3000))
+    tree = "".join(f"{i}\tw\tw\tX\tX\t_\t{i - 1}\tdep\t_\t_\n" for i in range(1, 5))
+    trees.write_bytes(gzip.compress((tree + "\n").encode() * 1000))
+    rows = tmp_path / "a.jsonl.gz"
+    row = json.dumps({"text": "a cat", "label": "x"}) + "\n"
+    rows.write_bytes(gzip.compress(row.encode() * 3000))
+    limit = ("--max-bytes", 20_000, "--out", tmp_path / "out")
+    for words in (
+        ("probe", trained, "--task", "auto:position", "--data", text),
+        ("probe", trained, "--task", "heads", "--data", text),
+        ("probe", trained, "--task", "heads", "--data", trees),
+        ("probe", trained, "--task", "structure", "--data", trees),
+        ("probe", trained, "--task", rows),
+        ("compare", text, "--models", "gpt", "--budget", "100tok", "--quiet"),
+    ):
+        with refuses(InputError, "--max-bytes", "20,000"):
+            raise command.run(*words, *limit).exception or AssertionError(words)
 
 
 # -- prepared text

@@ -252,6 +252,6 @@ def recipe_lines(result: Table) -> Iterator[str]:
 COMMANDS = {
     "models": Command(models, model_lines),
     "info": Command(info, info_lines),
-    "convert": Command(convert, lambda result: iter([result["written"]])),
+    "convert": Command(convert, lambda result: iter([result["written"]]), opens=True),
     "recipes": Command(recipes, recipe_lines),
 }

@@ -346,5 +346,5 @@ def augmented_lines(report: Table) -> Iterator[str]:
 COMMANDS = {
     "prepare": Command(prepare, prepared_lines),
     "check": Command(check, checked_lines, lambda report: 0 if report["ok"] else 2),
-    "augment": Command(augment, augmented_lines),
+    "augment": Command(augment, augmented_lines, opens=True),
 }

@@ -410,6 +410,6 @@ def run_result(result: dict[str, Any]) -> Any:
 
 
 COMMANDS = {
-    function.__name__: Command(function, in_lines, code, result=run_result)
+    function.__name__: Command(function, in_lines, code, result=run_result, opens=True)
     for function in (train, finetune, distill, align)
 }

@@ -17,7 +17,7 @@ from regard.cli.output import say, unescaped
 from regard.cli.use import LEARNED, WRITING, opened
 from regard.core.errors import ConfigError, InputError
 from regard.core.files import write_json, write_text
-from regard.core.options import LR, Argument, Option, PartialOptions
+from regard.core.options import LR, MAX_BYTES, Argument, Option, PartialOptions
 from regard.core.tables import Table
 from regard.core.text import visible
 from regard.data.readers import ReaderOptions as Reading
@@ -342,6 +342,7 @@ class CompareOptions:
     split_by: Annotated[
         str | None, Option("Where a document of text ends: blank (at a blank line), line or file.")
     ] = None
+    max_bytes: Annotated[int | None, MAX_BYTES] = None
     resume: Annotated[bool, Option("SOURCE is a comparison: continue it.")] = False
     quiet: Quiet = False
 
@@ -399,10 +400,15 @@ def compare(
         raise ConfigError("--out is missing; give the directory that the comparison writes")
     names = ("seeds", "seq_len", "batch_size", "vocab_size")
     usual = {name: getattr(Comparing, name) for name in names}
+    reading = {
+        name: value
+        for name in ("split_by", "max_bytes")
+        if (value := getattr(options, name)) is not None
+    }
     decided = planned(
         tuple(texts), tuple(lineup(options.models.split(","))), ModelBudget.of(options.budget),
         **{"size": ""} | usual | plan, settings=tuple(settings),
-        reading={"split_by": options.split_by} if options.split_by else {},
+        reading=reading,
     )  # fmt: skip
     begin(decided, options.out)
     return run_comparison(decided, options.out, options.quiet)
@@ -486,8 +492,9 @@ def comparison_result(result: Table) -> Any:
 
 
 COMMANDS: dict[str, Any] = {
-    "evaluate": Command(evaluate, evaluated_lines, after=where_evaluated, result=evaluation_result),
-    "probe": Command(probe, probed_lines, code, where_probed),
+    "evaluate": Command(evaluate, evaluated_lines, after=where_evaluated, result=evaluation_result,
+                        opens=True),
+    "probe": Command(probe, probed_lines, code, where_probed, opens=True),
     "compare": Command(compare, lambda report: iter([report["summary"]]), code, where_compared,
                        result=comparison_result),
     "claims": ("claims", "Try what papers say: experiments with rules that were fixed before they "

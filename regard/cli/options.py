@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
 import click
 
 from regard.core.errors import InputError, UnknownName
-from regard.core.options import Argument, Option, PartialOptions
+from regard.core.options import ALLOW_NAN, NAN_ALLOWED, Argument, Option, PartialOptions
 
 YES_NO = ("yes", "no")
 ASKED = "asked for"
@@ -318,6 +318,7 @@ class Command:
     after: Callable[[dict[str, Any]], str] = field(default=lambda result: "")  # the last line
     json: bool = True  # does it have the option --json?
     result: Callable[[dict[str, Any]], Any] = field(default=shown_result)  # what Python gets
+    opens: bool = False  # does it open a model directory? Then it has the option --allow-nan.
 
     @property
     def name(self) -> str:
@@ -330,6 +331,8 @@ class Command:
         for parameter in parameters(self.function):
             for leaf in parameter.leaves:
                 leaves.setdefault(leaf.name, leaf)
+        if self.opens:
+            leaves["allow_nan"] = OptionSpec("allow_nan", (), bool, False, ALLOW_NAN)
         return leaves
 
     @property
@@ -371,9 +374,14 @@ class Command:
     def run(self, values: dict[str, Any], *more: str) -> Any:
         """Calls the function with the values; `more` are options that all commands have."""
         leaves = self.leaves
+        allowed = NAN_ALLOWED.set(bool(values.get("allow_nan")))
+        values = {name: value for name, value in values.items() if name != "allow_nan"}
         typed = [as_option(n) for n in values if isinstance(leaves[n].about, Option)] + [*more]
-        values = values | {ASKED: typed}
-        return self.function(**{p.name: p.build(values) for p in parameters(self.function)})
+        values |= {ASKED: typed}
+        try:
+            return self.function(**{p.name: p.build(values) for p in parameters(self.function)})
+        finally:
+            NAN_ALLOWED.reset(allowed)
 
     def as_function(self) -> Callable[..., Any]:
         """Returns a Python function with the options of the command line as its signature."""

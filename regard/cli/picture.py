@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from regard.cli.options import Command
 from regard.cli.output import text_or_input
 from regard.core.errors import InputError
-from regard.core.options import ALLOW_NAN, DOWNLOAD, LR, Argument, Option
+from regard.core.options import DOWNLOAD, LR, Argument, Option
 from regard.core.tables import Table
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ class LookPageOptions:
     with_knowledge: Annotated[bool, Option("Add facts from the run's own graph.")] = False
     force: Annotated[bool, Option("Overwrite an existing file.")] = False
     download: Annotated[bool, DOWNLOAD] = False
-    allow_nan: Annotated[bool, ALLOW_NAN] = False
 
 
 def look(
@@ -97,12 +96,11 @@ def look(
     from regard.formats.directory import load
     from regard.lab.look import look as record
 
-    how: dict[str, Any] = {"download": options.download, "allow_nan": options.allow_nan}
     recording = record(
-        load(run, **how),
+        load(run, download=options.download),
         text_or_input(text),
         second=options.second_text,
-        against=load(options.against, **how) if options.against else None,
+        against=load(options.against, download=options.download) if options.against else None,
         target=options.target,
         order=order,
         memory=options.memory_text,
@@ -367,10 +365,13 @@ PICTURES: dict[str, Any] = {
     "order": order, "parameters": drawn_parameters, "operations": operations,
 }  # fmt: skip
 COMMANDS: dict[str, Any] = {
-    "look": Command(look, look_lines),
+    "look": Command(look, look_lines, opens=True),
     "draw": (
         "draw",
         "Draw what a model attends to, and what models are made of.",
-        {name: Command(function, drawn_lines) for name, function in PICTURES.items()},
+        {
+            name: Command(function, drawn_lines, opens=name in ("attention", "positions"))
+            for name, function in PICTURES.items()
+        },
     ),
 }

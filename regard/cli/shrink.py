@@ -176,6 +176,6 @@ def where(report: Table) -> str:
 
 
 COMMANDS = {
-    "quantize": Command(quantize, in_lines, after=where),
-    "prune": Command(prune, in_lines, after=where),
+    "quantize": Command(quantize, in_lines, after=where, opens=True),
+    "prune": Command(prune, in_lines, after=where, opens=True),
 }

@@ -14,7 +14,6 @@ from regard.cli.options import AskedFor, Command
 from regard.cli.output import json_text, notes, say, text_or_input, unescaped, utf8
 from regard.core.errors import InputError, counted
 from regard.core.options import (
-    ALLOW_NAN,
     DOWNLOAD,
     MAX_NEW_TOKENS,
     PRECISION,
@@ -43,14 +42,11 @@ File = Annotated[
            metavar="FILE"),
 ]  # fmt: skip
 Download = Annotated[bool, DOWNLOAD]
-AllowNan = Annotated[bool, ALLOW_NAN]
 Precision = Annotated[str, PRECISION]
 AsLines = Annotated[bool, Option("Print one JSON object per line, as soon as it is ready.")]
 
 
-def opened(
-    model: str, precision: str = "fp32", download: bool = False, allow_nan: bool = False
-) -> Any:
+def opened(model: str, precision: str = "fp32", download: bool = False) -> Any:
     """Loads a model directory onto the fastest device, with weights in this precision."""
     import torch
 
@@ -63,7 +59,7 @@ def opened(
     if precision not in kinds:
         raise UnknownName("precision", precision, kinds)
     quick_malloc()
-    loaded = load(model, dtype=kinds[precision], download=download, allow_nan=allow_nan)
+    loaded = load(model, dtype=kinds[precision], download=download)
     loaded.model.to(pick_device(None))
     return loaded
 
@@ -87,7 +83,6 @@ def generate(
         bool | None, Option("Print the text as it grows.", default="yes, for one text")
     ] = None,
     download: Download = False,
-    allow_nan: AllowNan = False,
     typed: AskedFor,
 ) -> Table | None:
     """Continue a text (GPT, Llama, Transformer-XL, XLNet, LSTM, …), or turn a source into a text
@@ -113,7 +108,7 @@ def generate(
         raise InputError("--stream shows one text as it grows; leave out --json, --num-samples, "
                          "--num-beams and further prompts")  # fmt: skip
     Decoding.of(decoding)  # refuses wrong options before a model is opened
-    loaded = opened(model, precision, download, allow_nan)
+    loaded = opened(model, precision, download)
     from regard import decoding as decoder
     from regard.decoding.generation_config import options_for
 
@@ -162,7 +157,7 @@ def in_prompts(text: str, lines: bool) -> list[str]:
     """Returns a file as one prompt, without its last line break, or as one prompt per line."""
     if not lines:
         return [text.removesuffix("\n")]
-    prompts = text.splitlines()
+    prompts = text.removesuffix("\n").split("\n") if text else []
     empty = next((number for number, line in enumerate(prompts, 1) if not line.strip()), None)
     if empty is not None or not prompts:
         raise InputError(f"line {empty or 1} of the prompts is empty; give a prompt in every line")
@@ -195,7 +190,6 @@ def fill(
     ] = "confident",
     max_new_tokens: Annotated[int, MAX_NEW_TOKENS] = 10,
     download: Download = False,
-    allow_nan: AllowNan = False,
 ) -> Table:  # fmt: skip
     """Fill the blanks of a text (BERT, RoBERTa, Longformer, XLNet, T5).
 
@@ -207,7 +201,7 @@ def fill(
     """
     check_order("fill", model)
     blanked = text_or_input(text)
-    loaded = opened(model, download=download, allow_nan=allow_nan)
+    loaded = opened(model, download=download)
     from regard.decoding import fill as run
 
     filled = run(
@@ -247,7 +241,6 @@ def chat(
     plain: Annotated[bool, Option("Do not use the tokenizer's chat template.")] = False,
     precision: Precision = "fp32",
     download: Download = False,
-    allow_nan: AllowNan = False,
 ) -> None:  # fmt: skip
     """Chat with a model that was trained on dialogue.
 
@@ -265,7 +258,7 @@ def chat(
     decoding["stop"] = tuple(unescaped(word) for word in decoding.get("stop", ()))
     Decoding.of(decoding)  # what cannot be is refused before a model is opened
     check_order("chat", model)
-    loaded = opened(model, precision, download, allow_nan)
+    loaded = opened(model, precision, download)
     from regard.decoding.dialogue import Conversation
 
     dialogue = Conversation.begin(loaded, decoding, system, plain, max_turns)
@@ -340,7 +333,6 @@ class PredictOptions:
     ] = None
     precision: Precision = "fp32"
     download: Download = False
-    allow_nan: AllowNan = False
     jsonl: AsLines = False
 
 
@@ -380,7 +372,7 @@ def predict(
     source = texts, options.file, reading, options.pair, options.question
     if wanted:  # refuses wrong inputs before a model is opened
         examples, remarks = examples_of(find(wanted), *source)
-    loaded = opened(model, download=options.download, allow_nan=options.allow_nan)
+    loaded = opened(model, download=options.download)
     from regard.evaluation.predict import facts_of
     from regard.evaluation.predictors import check_task, predictor_for, task_of
 
@@ -420,7 +412,6 @@ def embed(
     ] = None,
     options: EmbedOptions,
     download: Download = False,
-    allow_nan: AllowNan = False,
     jsonl: AsLines = False,
     typed: AskedFor,
 ) -> Table | None:
@@ -443,7 +434,7 @@ def embed(
     from regard.tasks import task as find
 
     examples, remarks = examples_of(find("classify"), texts, file, reading, whole=True)
-    loaded = opened(model, download=download, allow_nan=allow_nan)
+    loaded = opened(model, download=download)
     vectors = embedded(loaded, [example.text for example in examples], **asdict(options))
     if out is None and not jsonl:
         return {"model": model, "vectors": vectors.tolist(), "notes": remarks}
@@ -469,9 +460,9 @@ def embedded_lines(result: Table) -> Iterator[str]:
 
 
 COMMANDS = {
-    "generate": Command(generate, generated_lines),
-    "fill": Command(fill, filled_lines),
-    "chat": Command(chat, json=False),
-    "predict": Command(predict),
-    "embed": Command(embed, embedded_lines),
+    "generate": Command(generate, generated_lines, opens=True),
+    "fill": Command(fill, filled_lines, opens=True),
+    "chat": Command(chat, json=False, opens=True),
+    "predict": Command(predict, opens=True),
+    "embed": Command(embed, embedded_lines, opens=True),
 }

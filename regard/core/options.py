@@ -8,6 +8,7 @@ them.
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
@@ -97,6 +98,7 @@ FIELD = Option(
 )
 HEADER = Option("Say whether the first line of a table names its columns.")
 ALLOW_NAN = Option("Open weights that are NaN or infinite, which are refused otherwise.")
+NAN_ALLOWED = ContextVar("NAN_ALLOWED", default=False)  # for every model that a command opens
 DOWNLOAD = Option("Allow downloads from the Hugging Face Hub (hub:NAME).")
 MAX_BYTES = Option("Refuse a compressed file that unpacks to more than N bytes.", "--max-bytes",
                    "N")  # fmt: skip

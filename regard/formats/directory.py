@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.core.errors import FormatError
 from regard.core.files import copy_file, read_json, recover, write_text
+from regard.core.options import NAN_ALLOWED
 from regard.data.tokenizer import Tokenizer
 from regard.formats import Checkpoint as Checkpoint
 from regard.formats.format import (
@@ -44,7 +45,13 @@ from regard.formats.registry import (
     names_of,
     read_config,
 )
-from regard.formats.weights import LEGACY, FormatWeights, materialize, write_weights
+from regard.formats.weights import (
+    LEGACY,
+    FormatWeights,
+    check_finite,
+    materialize,
+    write_weights,
+)
 from regard.models.base import Model
 from regard.models.output import Heads
 
@@ -57,14 +64,15 @@ def load(
     heads: Heads | None = None,
     dtype: torch.dtype = torch.float32,
     config: Any = None,
-    allow_nan: bool = False,
+    allow_nan: bool | None = None,
 ) -> Checkpoint:
     """Opens a model directory, or a name of the Hugging Face Hub that is on this machine (with
     `download` it is downloaded).
 
     `heads` asks for other heads than the directory holds; missing heads are initialized at random.
     `config` is used in the place of the configuration that config.json says.
-    Weights that are NaN or infinite are refused, unless `allow_nan` is true.
+    Weights that are NaN or infinite are refused, unless `allow_nan` is true, or the command that
+    opens the directory has --allow-nan.
     """
     directory = locate(path, download)
     config_json = read_config(directory)
@@ -91,7 +99,7 @@ def load(
     values = collect(
         model, names_of(model, format_, wanted), weights, dtype, optional=heads is not None
     )
-    if not allow_nan:
+    if not (NAN_ALLOWED.get() if allow_nan is None else allow_nan):
         check_finite(directory, values)
     materialize(model, values, dtype)
     left = [key for key in weights.unread() if not format_.is_ignored(key)]
@@ -166,20 +174,6 @@ def collect(
             "check that config.json belongs to this model"
         )
     return values
-
-
-def check_finite(directory: Path, values: dict[str, Tensor]) -> None:
-    """Refuses weights that are NaN or infinite: damaged files hold such numbers. A sum is finite
-    only if all its terms are, and it is the quickest way to see each of them once."""
-    for name, value in values.items():
-        if value.is_floating_point() and not value.sum().isfinite():
-            wrong = int(value.numel() - value.isfinite().sum())
-            if wrong:  # else the sum alone was too large for its type
-                raise FormatError(
-                    f"{directory}: {wrong:,} of {value.numel():,} weights of {name} are NaN or "
-                    "infinite; the file is damaged or the training diverged, so copy it again, or "
-                    "open it with --allow-nan (allow_nan=True)"
-                )
 
 
 def typed(name: str, value: Tensor, like: Tensor, dtype: torch.dtype) -> Tensor:

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import FormatError
-from regard.formats.weights import DTYPES, read_index, write_weights
+from regard.core.options import NAN_ALLOWED
+from regard.formats.weights import DTYPES, check_finite, read_index, write_weights
 
 PICKLE, INDEX, TARGET = "pytorch_model.bin", "pytorch_model.bin.index.json", "model.safetensors"
 
@@ -39,6 +40,8 @@ def convert(path: str | Path) -> Path:
     for name, tensor in tensors.items():
         if tensor.dtype not in DTYPES:
             raise FormatError(f"{folder}: {name!r} holds {tensor.dtype}, which no safetensors has")
+    if not NAN_ALLOWED.get():
+        check_finite(source, tensors)
     write_weights(tensors, target)
     shutil.copymode(source, target)
     return target

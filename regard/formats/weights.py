@@ -218,3 +218,19 @@ def serialized(
     yield memoryview(len(text).to_bytes(8, "little") + text)
     for _ in tensors:
         yield next(contents).cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def check_finite(directory: Path, values: dict[str, Tensor]) -> None:
+    """Refuses weights that are NaN or infinite: damaged files hold such numbers. A sum is finite
+    only if all its terms are, and it is the quickest way to see each of them once."""
+    for name, value in values.items():
+        if value.dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+            value = value.float()  # torch does not sum numbers of 8 bits
+        if value.is_floating_point() and not value.sum().isfinite():
+            wrong = int(value.numel() - value.isfinite().sum())
+            if wrong:  # else the sum alone was too large for its type
+                raise FormatError(
+                    f"{directory}: {wrong:,} of {value.numel():,} weights of {name} are NaN or "
+                    "infinite; the file is damaged or the training diverged, so copy it again, or "
+                    "open it with --allow-nan (allow_nan=True)"
+                )

@@ -41,8 +41,33 @@ def commands() -> Iterator[tuple[str, Any]]:
 EVERY = dict(commands())
 
 
+# What opens weights, and what reads files that may be compressed. A new command is put here, or
+# into the rest: it reads neither.
+OPENS = ("augment train finetune distill align generate fill chat predict embed evaluate probe "
+         "quantize prune look convert").split()  # fmt: skip
+OPENS += ["draw attention", "draw positions"]
+UNPACKS = ("prepare check augment finetune distill align predict embed evaluate probe compare "
+           "quantize prune").split()  # fmt: skip
+NEITHER = "models info recipes".split() + [
+    f"{group} {name}"
+    for group, names in (("claims", "list run show"), ("draw", "masks operations order parameters "
+                                                       "schedules"))
+    for name in names.split()
+]  # fmt: skip
+
+
 def options(command: Any) -> list[str]:
     return [name for one in command.params for name in one.opts if name.startswith("--")]
+
+
+def test_what_a_model_and_a_packed_file_need_is_asked_everywhere() -> None:
+    assert {*OPENS, *UNPACKS, *NEITHER} == {*EVERY}
+    assert [name for name in EVERY if "--allow-nan" in options(EVERY[name])] == [
+        name for name in EVERY if name in OPENS
+    ]
+    assert [name for name in EVERY if "--max-bytes" in options(EVERY[name])] == [
+        name for name in EVERY if name in UNPACKS
+    ]
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:

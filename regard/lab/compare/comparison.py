@@ -238,8 +238,8 @@ class Comparison:
         """Links to text that is prepared already, and keeps its tokens and splits."""
         if self.plan.reading or self.plan.vocab_size != ComparisonPlan.vocab_size:
             raise ConfigError(
-                f"{prepared} is prepared already, so --split-by and --vocab-size have no effect; "
-                "leave them out, or give the text itself"
+                f"{prepared} is prepared already, so --split-by, --max-bytes and --vocab-size "
+                "have no effect; leave them out, or give the text itself"
             )
         splits = read_marker(prepared)["splits"]
         for name in ("valid", "test"):

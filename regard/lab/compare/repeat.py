@@ -52,6 +52,8 @@ def command(plan: ComparisonPlan, out: str) -> str:
         words += ["--prompt", prompt]
     if plan.reading.get("split_by"):
         words += ["--split-by", str(plan.reading["split_by"])]
+    if "max_bytes" in plan.reading:
+        words += ["--max-bytes", str(plan.reading["max_bytes"])]
     return shlex.join([*words, *plan.settings, "--out", out])
 
 

@@ -31,6 +31,7 @@ from regard.core.errors import InputError, UnknownName
 from regard.core.seeding import keyed
 from regard.data.corpus import MARKER, Corpus
 from regard.data.files import ReadCounts
+from regard.data.readers import MOST
 from regard.data.sentences import SentenceSplitter
 from regard.data.sources import SourceOptions, documents, find
 from regard.data.words import is_unspaced, words_of
@@ -120,7 +121,7 @@ class ProbeSentence(NamedTuple):
     after: str = ""  # the sentence that follows in the same document
 
 
-def stream(source: str, split: str) -> Iterator[tuple[int, list[str]]]:
+def stream(source: str, split: str, max_bytes: int) -> Iterator[tuple[int, list[str]]]:
     """Yields the number and the sentences of each document of a prepared directory or of a text."""
     if Path(source, MARKER).is_file():
         corpus = Corpus.open(source, split)
@@ -131,7 +132,7 @@ def stream(source: str, split: str) -> Iterator[tuple[int, list[str]]]:
             yield number, [tokenizer.decode(each) for each in ids]
         return
     with tempfile.TemporaryDirectory() as work:
-        reading = SourceOptions()
+        reading = SourceOptions(max_bytes=max_bytes)
         cutter, number, waiting = SentenceSplitter(), 0, list[str]()
         for piece in documents(find([source], reading, Path(work)), reading, ReadCounts()):
             waiting += cutter.feed(piece.text, ends=piece.ends)
@@ -142,7 +143,12 @@ def stream(source: str, split: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def sampled(
-    source: str, split: str, count: int, seed: int, pairs: bool = False
+    source: str,
+    split: str,
+    count: int,
+    seed: int,
+    pairs: bool = False,
+    max_bytes: int = MOST,
 ) -> list[ProbeSentence]:
     """Samples at most `count` sentences: those with the smallest hashes. With `pairs`, only
     sentences that another sentence follows. One pass over the text gives a uniform sample, and only
@@ -150,7 +156,7 @@ def sampled(
     salt = seed.to_bytes(8, "little")
     heap: list[tuple[int, int, ProbeSentence]] = []  # with the largest hash on top
     seen: set[int] = set()
-    for number, every in stream(source, split):
+    for number, every in stream(source, split, max_bytes):
         texts = [" ".join(text.split()) for text in every]
         for place, text in enumerate(texts):
             after = texts[place + 1] if place + 1 < len(texts) else ""
@@ -175,14 +181,20 @@ def sampled(
 
 
 def automatic(
-    name: str, source: str, *, split: str = "train", limit: int = LIMIT, seed: int = 0
+    name: str,
+    source: str,
+    *,
+    split: str = "train",
+    limit: int = LIMIT,
+    seed: int = 0,
+    max_bytes: int = MOST,
 ) -> ProbeTask:
     """Builds a task by its name. Four fifths of the sentences are for training. Items of the other
     fifth whose label does not occur in training are left out."""
     if name not in NAMES:
         raise UnknownName("automatic task", name, NAMES)
     total = (limit or LIMIT) * HELD_OUT // (HELD_OUT - 2)
-    sentences = sampled(source, split, total, seed, pairs=name == "same-document")
+    sentences = sampled(source, split, total, seed, name == "same-document", max_bytes)
     if len(sentences) < 2 * HELD_OUT:
         raise InputError(
             f"{source} has {len(sentences)} sentences of {SHORTEST} to {LONGEST} words"

@@ -11,6 +11,7 @@ from regard.core.options import (
     FIELD,
     FORMAT,
     HEADER,
+    MAX_BYTES,
     SEEDS,
     SEQ_LEN,
     SKIP,
@@ -20,6 +21,8 @@ from regard.core.options import (
     option_of,
 )  # fmt: skip
 from regard.core.options import LIMIT as EXAMPLES
+from regard.data.files import check_max_bytes
+from regard.data.readers import MOST
 
 PLAN = "plan.json"
 LIMIT = 4000  # sentences or texts
@@ -91,12 +94,14 @@ class ProbePlan:
     header: Annotated[bool | None, HEADER] = None
     download: Annotated[bool, DOWNLOAD] = False
     skip: Annotated[list[str], SKIP] = field(default_factory=list)
+    max_bytes: Annotated[int, MAX_BYTES] = MOST
 
     def __post_init__(self) -> None:
         for name, least in (("seeds", 1), ("epochs", 0), ("limit", 10), ("length", 0)):
             if (value := getattr(self, name)) is not None and value < least:
                 option = option_of(type(self), name)
                 raise ConfigError(f"{option} is {getattr(self, name)}; it must be at least {least}")
+        check_max_bytes(self.max_bytes)
         if self.weight_decay < 0:
             raise ConfigError(f"--weight-decay is {self.weight_decay:g}; it must be 0 or more")
         if not self.task:

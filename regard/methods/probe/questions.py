@@ -223,7 +223,7 @@ def trees_of(plan: ProbePlan, notes: list[str]) -> tuple[Trees, str]:
 
     def read(name: str, part: str) -> list[DependencyTree]:
         problems = Problems()
-        trees = read_trees(name, plan.skip, problems)
+        trees = read_trees(name, plan.skip, problems, plan.max_bytes)
         notes.extend(problems.notes(part))
         return trees
 
@@ -255,13 +255,15 @@ class HeadQuestion(ProbeQuestion):
         check_split(plan)
         if any(suffix.lower() in UD for suffix in Path(plan.data).suffixes):
             problems = Problems()
-            self.trees = thinned(read_trees(plan.data, plan.skip, problems), plan.limit)
+            trees = read_trees(plan.data, plan.skip, problems, plan.max_bytes)
+            self.trees = thinned(trees, plan.limit)
             self.notes += problems.notes()
             return
         if plan.skip:
             raise ConfigError(f"--skip leaves out wrong sentences of CoNLL-U, but {plan.data} is "
                               "plain text; leave it out")  # fmt: skip
-        self.texts = [each.text for each in sampled(plan.data, plan.split, plan.limit, 0)]
+        sentences = sampled(plan.data, plan.split, plan.limit, 0, max_bytes=plan.max_bytes)
+        self.texts = [each.text for each in sentences]
         if not self.texts:
             raise InputError(f"{plan.data} has no sentence of 4 to 64 words; give another text")
 
@@ -331,7 +333,9 @@ def question(plan: ProbePlan) -> ProbeQuestion:
                               "directory")  # fmt: skip
         check_split(plan)
         name = plan.task.removeprefix(AUTO)
-        task = automatic(name, plan.data, split=plan.split, limit=plan.limit)
+        task = automatic(
+            name, plan.data, split=plan.split, limit=plan.limit, max_bytes=plan.max_bytes
+        )
         return LabelQuestion(task, plan)
     if plan.data:
         raise ConfigError(
@@ -339,6 +343,11 @@ def question(plan: ProbePlan) -> ProbeQuestion:
             "files are given as --task, --valid and --test: leave --data out"
         )
     reading = ProbeFileOptions(
-        dict(plan.fields), plan.form, plan.header, plan.download, tuple(plan.skip)
+        dict(plan.fields),
+        plan.form,
+        plan.header,
+        plan.download,
+        tuple(plan.skip),
+        plan.max_bytes,
     )
     return LabelQuestion(task_of_files(plan.task, plan.valid, plan.test, reading, plan.limit), plan)

@@ -14,6 +14,7 @@ from regard.core.errors import InputError, UnknownName
 from regard.data.examples import LabeledExample, TaggedExample
 from regard.data.files import TextFile
 from regard.data.problems import Problems
+from regard.data.readers import MOST
 from regard.data.readers import ExampleReader as FileReader
 from regard.data.records import json_lines
 from regard.methods.probe.control import control_labels
@@ -118,6 +119,7 @@ class ProbeFileOptions:
     header: bool | None = None
     download: bool = False
     skip: Collection[str] = ()
+    max_bytes: int = MOST
 
 
 def task_of_files(
@@ -186,7 +188,7 @@ def examples(name: str, reading: ProbeFileOptions, notes: list[str], part: str) 
         chosen = reading.fields.get("tags", FIELDS[0])
         if chosen not in FIELDS:
             raise UnknownName("field of CoNLL-U", chosen, FIELDS)
-        trees = read_trees(name, reading.skip, problems)
+        trees = read_trees(name, reading.skip, problems, reading.max_bytes)
         rows: list[Any] = [
             TaggedExample(tree.words, tree.tags(chosen), tree.place) for tree in trees
         ]

@@ -17,6 +17,7 @@ import numpy as np
 from regard.core.errors import InputError
 from regard.data.files import TextFile
 from regard.data.problems import NOWHERE, FileLine, Problems
+from regard.data.readers import MOST
 
 COLUMNS = 10
 PUNCTUATION = ("PUNCT", "punct")  # the part of speech and the relation of punctuation
@@ -78,7 +79,10 @@ def from_the_root(heads: tuple[int, ...]) -> list[int]:
 
 
 def read_trees(
-    file: str | Path, skip: Collection[str] = (), problems: Problems | None = None
+    file: str | Path,
+    skip: Collection[str] = (),
+    problems: Problems | None = None,
+    max_bytes: int = MOST,
 ) -> list[DependencyTree]:
     """Reads all trees of a file. All wrong lines are reported in one error, or their sentences are
     left out."""
@@ -86,16 +90,16 @@ def read_trees(
     if not path.is_file():
         raise InputError(f"{path} does not exist; give a CoNLL-U file")
     problems = problems if problems is not None else Problems()
-    trees = [tree for tree in stream(path, problems) if tree is not None]
+    trees = [tree for tree in stream(path, problems, max_bytes) if tree is not None]
     problems.refuse(skip)
     if not trees:
         raise InputError(f"{path} holds no sentence with a tree")
     return trees
 
 
-def stream(path: Path, problems: Problems) -> Iterator[DependencyTree | None]:
+def stream(path: Path, problems: Problems, max_bytes: int) -> Iterator[DependencyTree | None]:
     lines: list[tuple[int, str]] = []
-    for number, line in TextFile(path, str(path), problems).lines():
+    for number, line in TextFile(path, str(path), problems, max_bytes=max_bytes).lines():
         if line.strip():
             if not line.startswith("#"):
                 lines.append((number, line))
