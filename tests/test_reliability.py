@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import regard
 from regard.core.atomic_dir import MANIFEST
-from regard.core.errors import FormatError, InputError, RegardError, StorageError
+from regard.core.errors import ConfigError, FormatError, InputError, RegardError, StorageError
 from regard.data.corpus import MARKER, Corpus, damaged_files
 from regard.methods.runs import run
 from tests import command
@@ -98,6 +98,13 @@ def test_large_weights_are_no_damage(trained: Path) -> None:
     weights = {name: torch.full_like(w, 3e38) for name, w in load_file(file).items()}
     save_file(weights, file, {"format": "pt"})
     regard.load(trained)
+
+
+def test_a_negative_seed_is_refused(place: Path, tmp_path: Path) -> None:
+    words = ("train", "gpt", place, "--seed", -1, "--steps", 1, "--batch-size", 4, "--quiet")
+    with refuses(ConfigError, "-1"):
+        raise command.run(*words, "--out", tmp_path / "run").exception or AssertionError
+    assert not (tmp_path / "run").exists()
 
 
 # -- packed files

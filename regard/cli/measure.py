@@ -346,6 +346,11 @@ class CompareOptions:
     resume: Annotated[bool, Option("SOURCE is a comparison: continue it.")] = False
     quiet: Quiet = False
 
+    def reading(self) -> Table:
+        """How the sources are read, as far as the user says it."""
+        table = {"split_by": self.split_by, "max_bytes": self.max_bytes}
+        return {name: value for name, value in table.items() if value is not None}
+
 
 def compare(
     sources: Annotated[
@@ -400,15 +405,10 @@ def compare(
         raise ConfigError("--out is missing; give the directory that the comparison writes")
     names = ("seeds", "seq_len", "batch_size", "vocab_size")
     usual = {name: getattr(Comparing, name) for name in names}
-    reading = {
-        name: value
-        for name in ("split_by", "max_bytes")
-        if (value := getattr(options, name)) is not None
-    }
     decided = planned(
         tuple(texts), tuple(lineup(options.models.split(","))), ModelBudget.of(options.budget),
         **{"size": ""} | usual | plan, settings=tuple(settings),
-        reading=reading,
+        reading=options.reading(),
     )  # fmt: skip
     begin(decided, options.out)
     return run_comparison(decided, options.out, options.quiet)

@@ -6,6 +6,8 @@ import hashlib
 
 import numpy as np
 
+from regard.core.errors import ConfigError
+
 LARGEST = 2**63 - 1
 
 
@@ -17,6 +19,8 @@ def keyed(*key: int | str) -> np.random.Generator:
 def number(part: int | str) -> int:
     """Returns an integer for one part of a key; words separate purposes with the same numbers."""
     if isinstance(part, int):
+        if part < 0:
+            raise ConfigError(f"the seed is {part}; it must be 0 or a larger whole number")
         return part
     return int.from_bytes(hashlib.blake2b(part.encode(), digest_size=4).digest(), "little")
 

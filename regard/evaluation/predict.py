@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from regard.core.errors import ConfigError, FormatError
-from regard.core.files import naming
+from regard.core.files import check_kinds, naming
 from regard.data.examples import Example
 from regard.formats.directory import Checkpoint
 from regard.objectives import objective as find
@@ -42,10 +42,14 @@ class Predictor:
         self.labels: list[str] = facts["labels"]
         self.length: int = length or facts["length"]
         options = dict(facts["objective"])
+        check_kinds(
+            options, {"name": str}, f"{loaded.path}/{TASK}: objective", error=FormatError,
+            advice="restore it",
+        )  # fmt: skip
         family, marks = loaded.model.family.name, bool(options.get("marks", True))
         name = str(loaded.path or "the model")
         self.tokenizer = marked(loaded.tokenizer, family, self.task, marks, name)
-        self.kind = find(str(options.pop("name")), learners())
+        self.kind = find(options.pop("name"), learners())
         self.options = options_of(self.kind, options)
         self.ready, self.opening = False, Lock()
         self.counts: Counter[str] = Counter()  # of examples cut or read in windows so far

@@ -172,6 +172,10 @@ def test_task_json(home: Path, tmp_path: Path) -> None:
         file.write_bytes(content)
         with pytest.raises(RegardError):
             asking()
+    for wrong in ({}, {"nam": "classes"}, {"name": 3}, {"name": None}, {"name": "nothing"}):
+        file.write_text(json.dumps(facts | {"objective": wrong}), "utf-8")
+        with pytest.raises(RegardError):
+            asking()
 
 
 def test_recipe_toml(home: Path) -> None:

@@ -135,7 +135,7 @@ def count_finished(notes: Path, settings: dict[str, Any]) -> int:
 
 
 def lines_of(notes: Path) -> Iterator[list[int]]:
-    with notes.open(encoding="utf-8") as file:
+    with notes.open("rb") as file:
         next(file)
         for line in file:
             ids = parsed(line, notes)
@@ -144,7 +144,7 @@ def lines_of(notes: Path) -> Iterator[list[int]]:
             yield ids
 
 
-def parsed(line: str | bytes, notes: Path) -> Any:
+def parsed(line: bytes, notes: Path) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -229,6 +229,9 @@ def test_the_teacher_s_translations_are_the_targets(
         assert corpus.read(0, len(corpus)).tolist() == old.read(0, len(old)).tolist()
     with refuses(FormatError, "again.jsonl", "beams"):
         teach_pairs(loaded, where, tmp_path / "again", beams=3)
+    notes.write_bytes(notes.read_bytes()[:-2] + b"\xff\n")
+    with refuses(FormatError, "again.jsonl", "damaged"):
+        list(sequence.lines_of(notes))
 
 
 def test_decoding_goes_on_only_with_the_same_teacher_and_data(
