@@ -126,7 +126,6 @@ class TrainingRun:
         self.first_step = self.loop.progress.step
         if self.group.first:
             self.out.mkdir(parents=True, exist_ok=True)
-            self.checkpoints.clean()  # a run that was killed at its last one writes no further
             (self.out / MANIFEST).unlink(missing_ok=True)  # it is written anew at the end
             recipes.write(self.recipe, self.out / RECIPE)
             self.metrics.begin(self.loop.progress.step)

@@ -184,18 +184,6 @@ def test_killed_at_random_moments(where: Path, tmp_path: Path) -> None:
     assert not list(out.glob("**/.writing*"))
 
 
-def test_a_run_that_was_killed_at_its_last_checkpoint_leaves_nothing(
-    where: Path, tmp_path: Path
-) -> None:
-    """There is no further checkpoint that would remove it."""
-    out = tmp_path / "run"
-    run(recipe("gpt", where), out, display="silent")
-    whole = bits(out)
-    (out / "checkpoints" / ".removing-step-00000001").mkdir()
-    run(Recipe(), out, resume=True, display="silent")
-    assert bits(out) == whole and not list(out.rglob(".*"))
-
-
 def test_a_damaged_checkpoint_falls_back(where: Path, tmp_path: Path) -> None:
     run_recipe = recipe("gpt", where, checkpoint={"every": 2}, budget={"steps": 6})
     run(run_recipe, tmp_path / "run", display="silent")
