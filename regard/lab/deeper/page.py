@@ -56,8 +56,10 @@ def look_deeper(
     if options.ablate == "all":
         ablated = ablate(loaded, text, heads="all", method=options.method, **row, **read)
     elif options.ablate:
-        heads = [place for place in options.ablate if numbers(place) > 1]
-        layers = [place for place in options.ablate if numbers(place) <= 1]
+        chosen = options.ablate
+        places = chosen.split(",") if isinstance(chosen, str) else list(chosen)
+        heads = [place for place in places if numbers(place) > 1]
+        layers = [place for place in places if numbers(place) <= 1]
         ablated = ablate(
             loaded, text, heads=heads, layers=layers, method=options.method, **row, **read
         )
