@@ -19,8 +19,8 @@ from regard.core.errors import InputError, UnknownName
 from regard.core.text import Bilingual
 from regard.decoding.decode_state import at_rest
 from regard.formats.directory import Checkpoint
-from regard.lab.deeper.asked import AskedText, Text, check_attends
 from regard.lab.deeper.hooks import Change, ChangeOutput, LayerParts, changed, stacks_of
+from regard.lab.deeper.question import AskedText, Text, check_attends
 from regard.lab.look.reading import LookOptions
 
 METHODS = ("zero", "mean")
@@ -145,23 +145,23 @@ def ablate(
     check_attends(loaded, "ablation")
     stacks = stacks_of(loaded.model)
     with torch.no_grad(), at_rest(loaded.model):
-        asked = AskedText.of(loaded, text, LookOptions(**options), position)
-        before = asked.answer()
+        question = AskedText.of(loaded, text, LookOptions(**options), position)
+        before = question.answer()
         if heads == "all" and layers:
             raise InputError("heads is 'all' and layers are given; each head is switched off alone")
         if heads != "all":
             chosen = [place_in(stacks, place, 2) for place in heads]
             blocks = [place_in(stacks, place, 1) for place in layers]
-            return without(asked, stacks, [*chosen, *blocks], method, before, token)
+            return without(question, stacks, [*chosen, *blocks], method, before, token)
         cells = {
             kind: [
-                [without(asked, stacks, [(kind, layer, head)], method, before, token)
+                [without(question, stacks, [(kind, layer, head)], method, before, token)
                  for head in range(1, parts.heads(layer) + 1)]
                 for layer in range(1, len(parts.blocks) + 1)
             ]
             for kind, parts in stacks.items()
         }  # fmt: skip
-    return AblationTable(method, asked.rows[asked.need_row()].text, cells)
+    return AblationTable(method, question.rows[question.need_row()].text, cells)
 
 
 def place_in(
@@ -190,7 +190,7 @@ def usual_kind(stacks: dict[str, LayerParts]) -> str:
 
 
 def without(
-    asked: AskedText,
+    question: AskedText,
     stacks: dict[str, LayerParts],
     places: Sequence[tuple[Any, ...]],
     method: str,
@@ -207,9 +207,11 @@ def without(
         else:
             outputs.append((stacks[kind].blocks[layer - 1], skipped(method)))
     with changed(inputs, outputs):
-        after = asked.answer()
+        after = question.answer()
     name = [place[1:] if place[0] == "self" else place for place in places]
-    return compared(asked, [".".join(map(str, one)) for one in name], method, before, after, token)
+    return compared(
+        question, [".".join(map(str, one)) for one in name], method, before, after, token
+    )
 
 
 def silenced(head: int, size: int, method: str) -> Change:
@@ -230,21 +232,21 @@ def skipped(method: str) -> ChangeOutput:
 
 
 def compared(
-    asked: AskedText, off: list[str], method: str, before: Tensor, after: Tensor,
+    question: AskedText, off: list[str], method: str, before: Tensor, after: Tensor,
     token: int | str | None,
 ) -> Ablation:  # fmt: skip
     """Returns two answers side by side."""
-    followed = asked.token(token, before)
-    old, new = asked.probabilities(before), asked.probabilities(after)
-    ids = [one.id for shares in (old, new) for one in asked.likely(shares, SHOWN)]
+    followed = question.token(token, before)
+    old, new = question.probabilities(before), question.probabilities(after)
+    ids = [one.id for shares in (old, new) for one in question.likely(shares, SHOWN)]
 
     def change(id: int) -> ProbabilityChange:
-        return ProbabilityChange(asked.name(id), id, float(old[id]), float(new[id]))
+        return ProbabilityChange(question.name(id), id, float(old[id]), float(new[id]))
 
     changes = [change(id) for id in dict.fromkeys([*ids, followed])]
     changes.sort(key=lambda one: -abs(one.difference))
     return Ablation(
-        off, method, asked.rows[asked.need_row()].text, change(followed),
+        off, method, question.rows[question.need_row()].text, change(followed),
         (float(before[followed]), float(after[followed])), changes,
         old.cpu().numpy(), new.cpu().numpy(),
     )  # fmt: skip

@@ -22,8 +22,8 @@ from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.core.text import Bilingual
 from regard.decoding.decode_state import at_rest
 from regard.formats.directory import Checkpoint
-from regard.lab.deeper.asked import AskedText, Text
 from regard.lab.deeper.hooks import changed, on_output, stored
+from regard.lab.deeper.question import AskedText, Text
 from regard.lab.look.reading import LookOptions
 from regard.models.state import State
 from regard.training.adversary import word_embedding
@@ -64,8 +64,11 @@ class Attribution:
             for name, scores in self.scores.items()
         ]
         title = Bilingual(f"What {self.token!r} depends on", f"“{self.token}”取决于什么")
-        facts = [(self.measure, self.output), (Bilingual("baseline", "基线"), self.baseline),
-                 (Bilingual("gap", "差额"), self.gap)]  # fmt: skip
+        facts: list[tuple[notebook.Text, float]] = [
+            (self.measure, self.output),
+            (Bilingual("baseline", "基线"), self.baseline),
+            (Bilingual("gap", "差额"), self.gap),
+        ]
         return notebook.rendered(title, notebook.Matrices(matrices), notebook.Facts(facts))
 
 
@@ -96,10 +99,10 @@ def attribute(
             "model before 'regard quantize'"
         )
     with torch.no_grad(), at_rest(loaded.model):
-        asked = AskedText.of(loaded, text, LookOptions(**options), position)
-        path = EmbeddingPath(asked, baseline)
-        followed = asked.token(token, asked.answer())
-        ends = [measured(asked, followed, measure, path, share) for share in (1.0, 0.0)]
+        question = AskedText.of(loaded, text, LookOptions(**options), position)
+        path = EmbeddingPath(question, baseline)
+        followed = question.token(token, question.answer())
+        ends = [measured(question, followed, measure, path, share) for share in (1.0, 0.0)]
         totals = [torch.zeros_like(x, dtype=torch.float64) for x in path.ends]
         places, weights = np.polynomial.legendre.leggauss(steps)
         for place, weight in zip(places.tolist(), weights.tolist(), strict=True):
@@ -107,37 +110,39 @@ def attribute(
             slope_of_share = POWER * way ** (POWER - 1)
             points = [x.requires_grad_() for x in path.points(way**POWER)]
             with torch.enable_grad(), path.at(points):
-                value = answer_of(asked, followed, measure)
+                value = answer_of(question, followed, measure)
                 slopes = torch.autograd.grad(value, points, allow_unused=True)
             for total, slope in zip(totals, slopes, strict=True):
                 if slope is not None:
                     total += slope.double() * (weight / 2 * slope_of_share)
-    return Attribution(*path.summed(totals), asked.name(followed), followed, measure,
-                       asked.rows[asked.need_row()].text, *ends)  # fmt: skip
+    return Attribution(*path.summed(totals), question.name(followed), followed, measure,
+                       question.rows[question.need_row()].text, *ends)  # fmt: skip
 
 
-def answer_of(asked: AskedText, id: int, measure: str) -> Tensor:
-    scores = asked.answer()
-    return scores[id] if measure == "logit" else asked.probabilities(scores)[id]
+def answer_of(question: AskedText, id: int, measure: str) -> Tensor:
+    scores = question.answer()
+    return scores[id] if measure == "logit" else question.probabilities(scores)[id]
 
 
-def measured(asked: AskedText, id: int, measure: str, path: EmbeddingPath, share: float) -> float:
+def measured(
+    question: AskedText, id: int, measure: str, path: EmbeddingPath, share: float
+) -> float:
     with path.at(path.points(share)):
-        return float(answer_of(asked, id, measure))
+        return float(answer_of(question, id, measure))
 
 
 class EmbeddingPath:
     """The straight line from the baseline to the embeddings of all texts and to the memory."""
 
-    def __init__(self, asked: AskedText, baseline: int | str | None) -> None:
-        self.asked = asked
-        self.embedding = word_embedding(asked.loaded.model)
+    def __init__(self, question: AskedText, baseline: int | str | None) -> None:
+        self.question = question
+        self.embedding = word_embedding(question.loaded.model)
         embedded: list[Tensor] = []
         with changed(outputs=[(self.embedding, on_output(stored(embedded)))]):
-            asked.hidden()
-        pair = asked.loaded.model.kind == "encoder-decoder"
+            question.hidden()
+        pair = question.loaded.model.kind == "encoder-decoder"
         self.names = ["source", "target"] if pair else ["text"]
-        self.memory = asked.reading.memory
+        self.memory = question.reading.memory
         self.ends = [*embedded, *(self.memory.hidden if self.memory else ())]
         self.starts = [torch.zeros_like(x) for x in self.ends]
         if baseline is not None:
@@ -146,8 +151,8 @@ class EmbeddingPath:
                 self.starts[i] = row.expand_as(embedded[i]).clone()
 
     def token(self, baseline: int | str) -> int:
-        words = AskedText(self.asked.loaded, self.asked.reading, None, [], "tokens", None)
-        return words.token(baseline, torch.empty(self.asked.loaded.config.vocab_size))
+        words = AskedText(self.question.loaded, self.question.reading, None, [], "tokens", None)
+        return words.token(baseline, torch.empty(self.question.loaded.config.vocab_size))
 
     def points(self, share: float) -> list[Tensor]:
         """Returns the point at a share of the way; the ends are exact."""
@@ -160,7 +165,7 @@ class EmbeddingPath:
     def at(self, points: list[Tensor]) -> Iterator[None]:
         """Lets the model read these vectors in the place of its embeddings and memory."""
         embedded = iter(points)
-        reading, memory = self.asked.reading, self.memory
+        reading, memory = self.question.reading, self.memory
         if memory is not None:
             reading.memory = State(hidden=points[len(self.names) :], length=memory.length)
         try:
@@ -176,7 +181,7 @@ class EmbeddingPath:
             ((x - b).double() * total).sum(-1)[0]
             for x, b, total in zip(self.ends, self.starts, totals, strict=True)
         ]
-        names = self.asked.reading.names
+        names = self.question.reading.names
         tokens = {name: [token.text for token in names[name]] for name in self.names}
         scores = dict(zip(self.names, (row.tolist() for row in products), strict=False))
         if self.memory is not None:

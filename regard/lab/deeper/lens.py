@@ -16,8 +16,8 @@ from regard.core.errors import ConfigError
 from regard.core.text import Bilingual
 from regard.decoding.decode_state import at_rest
 from regard.formats.directory import Checkpoint
-from regard.lab.deeper.asked import AskedText, Likely, Text, check_attends
 from regard.lab.deeper.hooks import changed, on_output, stacks_of, stored
+from regard.lab.deeper.question import AskedText, Likely, Text, check_attends
 from regard.lab.look.reading import LookOptions
 
 
@@ -27,7 +27,7 @@ class Lens:
 
     tokens: list[str]  # of the rows
     best: list[list[list[Likely]]]  # [layer][row], the likeliest first
-    asked: AskedText
+    question: AskedText
     states: list[Tensor]  # what the model returns if it ends after each layer
 
     @property
@@ -37,8 +37,8 @@ class Lens:
 
     def logits(self, layer: int = -1) -> Tensor:
         """Returns the logits [rows, classes] after a layer; those of the last are the model's."""
-        with torch.no_grad(), at_rest(self.asked.loaded.model):
-            return self.asked.scores(self.states[layer])
+        with torch.no_grad(), at_rest(self.question.loaded.model):
+            return self.question.scores(self.states[layer])
 
     def facts(self) -> dict[str, Any]:
         cells = [[[one._asdict() for one in row] for row in layer] for layer in self.best]
@@ -49,7 +49,7 @@ class Lens:
         from regard.report import notebook
 
         values = [[row[0].probability for row in layer] for layer in self.best]
-        head = [Bilingual("layer", "层"), *self.tokens]
+        head: list[notebook.Text] = [Bilingual("layer", "层"), *self.tokens]
         rows = [
             [number, *(f"{row[0].text} {row[0].probability:.2f}" for row in layer)]
             for number, layer in enumerate(self.best)
@@ -73,23 +73,23 @@ def lens(loaded: Checkpoint, text: Text, *, top_k: int = 5, **options: Any) -> L
         raise ConfigError(f"top_k is {top_k}; it must be at least 1")
     check_attends(loaded, "the lens")
     with torch.no_grad(), at_rest(loaded.model):
-        asked = AskedText.of(loaded, text, LookOptions(**options))
+        question = AskedText.of(loaded, text, LookOptions(**options))
         stacks = stacks_of(loaded.model)
         blocks = stacks["decoder" if "decoder" in stacks else "self"].blocks
         inner: list[Tensor] = []
         keep = stored(inner)
         with changed([(blocks[0], keep)], [(block, on_output(keep)) for block in blocks]):
-            last = asked.hidden()
-        states = [ended(asked, blocks[-1], state) for state in inner[:-1]]
+            last = question.hidden()
+        states = [ended(question, blocks[-1], state) for state in inner[:-1]]
         states.append(last)
         best = []
         for state in states:
-            shares = asked.probabilities(asked.scores(state))
-            best.append([asked.likely(row, top_k) for row in shares])
-    return Lens([token.text for token in asked.rows], best, asked, states)
+            shares = question.probabilities(question.scores(state))
+            best.append([question.likely(row, top_k) for row in shares])
+    return Lens([token.text for token in question.rows], best, question, states)
 
 
-def ended(asked: AskedText, last: nn.Module, state: Tensor) -> Tensor:
+def ended(question: AskedText, last: nn.Module, state: Tensor) -> Tensor:
     """Returns what the model returns if this state comes out of its last layer."""
     with changed(outputs=[(last, lambda x, y: state)]):
-        return asked.hidden()
+        return question.hidden()

@@ -8,10 +8,10 @@ from typing import Any
 
 from regard.formats.directory import Checkpoint
 from regard.lab.deeper.ablate import Ablation, AblationTable, ablate
-from regard.lab.deeper.asked import Text
 from regard.lab.deeper.attribute import Attribution, attribute
 from regard.lab.deeper.lens import Lens, lens
 from regard.lab.deeper.patch import Patching, patch
+from regard.lab.deeper.question import Text
 from regard.lab.look.reading import LookOptions
 
 
@@ -51,7 +51,7 @@ def look_deeper(
     if not options.anything:
         return DeeperLook()
     read = vars(look)
-    row = {"token": options.token, "position": options.position}
+    row: dict[str, Any] = {"token": options.token, "position": options.position}
     ablated: Ablation | AblationTable | None = None
     if options.ablate == "all":
         ablated = ablate(loaded, text, heads="all", method=options.method, **row, **read)

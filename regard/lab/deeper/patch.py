@@ -17,7 +17,6 @@ from regard.core.errors import InputError, UnknownName
 from regard.core.text import Bilingual
 from regard.decoding.decode_state import at_rest
 from regard.formats.directory import Checkpoint
-from regard.lab.deeper.asked import AskedText, Text, check_attends
 from regard.lab.deeper.hooks import (
     Change,
     ChangeOutput,
@@ -28,6 +27,7 @@ from regard.lab.deeper.hooks import (
     stacks_of,
     stored,
 )
+from regard.lab.deeper.question import AskedText, Text, check_attends
 from regard.lab.look.reading import LookOptions
 
 STATES = ("residual", "heads")

@@ -11,7 +11,7 @@ import torch
 from regard.api import LoadedModel
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.lab.deeper.ablate import Ablation, AblationTable
-from regard.lab.deeper.asked import AskedText
+from regard.lab.deeper.question import AskedText
 from regard.lab.look.reading import LookOptions
 from regard.models.bert import Bert, BertConfig
 from regard.models.lstm import LSTM, LSTMConfig
@@ -38,7 +38,7 @@ def text_of(family: str, word: str = "cat") -> str:
     return text.replace("cat", word)
 
 
-def asked_text(loaded: LoadedModel, family: str) -> AskedText:
+def question_of(loaded: LoadedModel, family: str) -> AskedText:
     return AskedText.of(loaded, text_of(family), LookOptions(**CASES[family]))
 
 
@@ -55,9 +55,9 @@ def ids_of(loaded: LoadedModel, family: str) -> tuple[list[int], list[int]]:
 def test_the_last_row_of_the_lens_is_the_model(family: str) -> None:
     loaded = speaking(family)
     lens = loaded.lens(text_of(family), **CASES[family])
-    asked = asked_text(loaded, family)
+    question = question_of(loaded, family)
     with torch.no_grad():
-        own = loaded.model.logits(asked.hidden())[0]
+        own = loaded.model.logits(question.hidden())[0]
     assert torch.equal(lens.logits(), own)
     assert len(lens.best) == len(lens.states) == lens.layers + 1
     layers = getattr(loaded.config, "decoder_layers", None) or loaded.config.layers
@@ -73,9 +73,9 @@ def test_the_last_row_of_the_lens_is_the_model(family: str) -> None:
 def test_to_ablate_nothing_changes_nothing(family: str) -> None:
     loaded = speaking(family)
     result: Any = loaded.ablate(text_of(family), **CASES[family])
-    asked = asked_text(loaded, family)
+    question = question_of(loaded, family)
     with torch.no_grad():
-        own = loaded.model.logits(asked.hidden())[0, asked.row].softmax(-1).numpy()
+        own = loaded.model.logits(question.hidden())[0, question.row].softmax(-1).numpy()
     assert np.array_equal(result.before, own) and np.array_equal(result.after, own)
     assert result.off == [] and all(one.difference == 0 for one in result.changes)
 
@@ -159,9 +159,9 @@ def test_attributions_are_complete(family: str, measure: str) -> None:
     loaded = speaking(family)
     loaded.model.double()
     result = loaded.attribute(text_of(family), measure=measure, steps=200, **CASES[family])
-    asked = asked_text(loaded, family)
+    question = question_of(loaded, family)
     with torch.no_grad():
-        scores = asked.answer()
+        scores = question.answer()
     own = scores if measure == "logit" else scores.softmax(-1)
     assert result.output == float(own.max()) and result.id == int(own.argmax())
     assert result.output != result.baseline
@@ -184,7 +184,7 @@ def test_a_linear_model_has_the_attributions_of_algebra() -> None:
             block.feed_forward.layer.narrow.weight.zero_()
     model.norm = torch.nn.Identity()
     ids = draw(6, 1, VOCABULARY)
-    result = LoadedModel(model).attribute(ids, steps=1)
+    result = LoadedModel(model).attribute(ids, steps=3)  # exact for the points of the path
     with torch.no_grad():
         expected = float(model.output.weight[result.id] @ model.tokens.weight[ids[-1]])
     assert result.scores["text"][:-1] == [0.0] * 5

@@ -57,9 +57,9 @@ class AskedText:
             )
         reading = read(loaded, text, options)
         labels, kind = ([], "tokens") if head is None else labels_of(loaded, head)
-        asked = cls(loaded, reading, head, labels, kind, None)
-        asked.row = asked.default_row() if position is None else asked.row_at(position)
-        return asked
+        question = cls(loaded, reading, head, labels, kind, None)
+        question.row = question.default_row() if position is None else question.row_at(position)
+        return question
 
     def default_row(self) -> int | None:
         model, names = self.loaded.model, self.rows
