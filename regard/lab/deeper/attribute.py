@@ -87,7 +87,8 @@ def attribute(
     likeliest.
 
     `baseline` is a token whose embedding stands for the absence of a token, such as "[PAD]"; by
-    default it is a vector of zeros. `steps` is the number of points on the way.
+    default it is a vector of zeros. `steps` is the number of points on the way; where `gap` is not
+    small, the answer changes quickly on the way, and more steps or another baseline help.
     """
     if measure not in MEASURES:
         raise UnknownName("measure", measure, MEASURES)
