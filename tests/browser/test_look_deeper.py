@@ -104,5 +104,7 @@ def test_a_pair_and_narrow_screens(page: Any, tmp_path: Path) -> None:
         names = shown.locator(".attributed").evaluate_all("all => all.map((p) => p.dataset.text)")
         assert names == ["source", "target"]
         assert shown.evaluate("document.documentElement.scrollWidth") <= width
-        outside = WIDER.replace("'.view, .grid, script'", "'.view, .grid, .scroll, script'")
+        outside = WIDER.replace(
+            "'.view, .grid, script'", "'.view, .grid, .scroll, .numbers, script'"
+        )
         assert outside != WIDER and shown.evaluate(outside) == []
