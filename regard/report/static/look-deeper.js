@@ -5,7 +5,7 @@ import { word } from "./language.js";
 
 const LAST = 256; // columns of the lens; of a longer text the last ones
 const digits = (value, count = 4) => value.toFixed(count).replace("-", "−");
-const signed = (value) => `${value > 0 ? "+" : ""}${digits(value)}`;
+const signed = (value, count = 4) => `${value > 0 ? "+" : ""}${digits(value, count)}`;
 const row = (kind, ...cells) => element("tr", {}, ...cells.map((cell) =>
   element(kind, { dir: "auto" }, cell)));
 const table = (head, rows) => element("table", { class: "numbers" },
@@ -84,7 +84,7 @@ const ablation = (data) => {
     const most = Math.max(...layers.flat().map((cell) => Math.abs(effect(cell)))) || 1;
     const wide = Math.max(...layers.map((layer) => layer.length));
     const cells = layers.map((layer, l) => layer.map((cell, h) => ({
-      share: effect(cell) / most, text: signed(effect(cell)).slice(0, 6), show: () => changes(cell),
+      share: effect(cell) / most, text: signed(effect(cell), 3), show: () => changes(cell),
       label: word("ablate_cell", { layer: l + 1, head: h + 1, token: cell.token.text,
         change: signed(effect(cell)) }) })));
     const name = word("ablate_all", { kind: word(kind), token: layers[0][0].token.text });
