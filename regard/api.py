@@ -10,6 +10,7 @@
     loaded.translate(["Good morning.", "Good night."], num_beams=4)
     loaded.embed(["a film", "a book"])                     # one vector per text
     loaded.reward("How are you?", ["Fine, thanks!", "What?"])  # one number per reply
+    loaded.ablate("the cat sat on the", heads=[(3, 2)])    # what changes without a head
 
 Each method takes one input or a list, and returns one result or a list. A model that was not
 trained for a task raises an error that names the models that can learn it. Nothing heavy is
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
     from regard.decoding.generation import Generation
     from regard.decoding.prompts import Prompt
     from regard.evaluation.predictors import ExamplePredictor
+    from regard.lab.deeper.ablate import Ablation, AblationTable
+    from regard.lab.deeper.attribute import Attribution
+    from regard.lab.deeper.lens import Lens
+    from regard.lab.deeper.patch import Patching
     from regard.tasks.base import Prediction
 
 
@@ -54,16 +59,11 @@ class LoadedModel(Checkpoint):
         """Returns the logits of the output that the directory was saved for: of the vocabulary [B,
         T, vocab_size], or of the head of a task, such as [B, classes]; `head` names one of several
         heads. The arguments are those of `model`, which itself returns the hidden states."""
+        from regard.models.output import answering_head
+
         model = self.model
-        heads = [name for name in getattr(model, "heads", ()) if name != "pool"]
-        if hasattr(model, "output"):
-            heads = [name for name in heads if name != "next"]
-        elif not heads:
-            raise InputError(
-                "this model has no output over the vocabulary and no head of a task; call .model, "
-                "which returns the hidden states, or load it with a head: heads={'classify': 2}"
-            )
-        head = head or next(iter(heads), None)
+        answering = answering_head(model)
+        head = head or answering
         hidden = model(*inputs, **named)
         mask = named.get("attention_mask", inputs[1] if len(inputs) > 1 else None)
         scores: Tensor = model.logits(hidden) if head is None else model.read(head, hidden, mask)
@@ -267,6 +267,39 @@ class LoadedModel(Checkpoint):
         blanked, one = as_list(texts)
         filled: Any = one_or_list(fill(self, blanked, **options), one)
         return filled
+
+    # -- looking deeper: layers, heads and positions are counted from 1
+
+    def lens(self, text: str | Sequence[int], **options: Any) -> Lens:
+        """The logit lens: the likeliest tokens of every row after every layer. Options are `top_k`,
+        and those of `look`: `target`, `order`, `memory`, …"""
+        from regard.lab.deeper.lens import lens
+
+        return lens(self, text, **options)
+
+    def ablate(self, text: str | Sequence[int], **options: Any) -> Ablation | AblationTable:
+        """What changes in the answer without `heads`, such as [(3, 2)] or "all", or without
+        `layers`. Further options are `method` ("zero" or "mean"), `token` and `position`."""
+        from regard.lab.deeper.ablate import ablate
+
+        return ablate(self, text, **options)
+
+    def patch(
+        self, clean: str | Sequence[int], corrupted: str | Sequence[int], **options: Any
+    ) -> Patching:
+        """How much of the clean answer comes back if states of the clean text are put into a run of
+        the corrupted text. Options are `of` ("residual" or "heads"), `layers`, `positions`,
+        `alignment`, `together`, `token` and `position`."""
+        from regard.lab.deeper.patch import patch
+
+        return patch(self, clean, corrupted, **options)
+
+    def attribute(self, text: str | Sequence[int], **options: Any) -> Attribution:
+        """Integrated gradients: how much each token contributes to the logit of `token` (by default
+        the likeliest). Options are `position`, `measure`, `baseline` and `steps`."""
+        from regard.lab.deeper.attribute import attribute
+
+        return attribute(self, text, **options)
 
     def embed(
         self,

@@ -51,6 +51,30 @@ class LookPageOptions:
         Option("Longformer: the tokens with global attention.", metavar="1,7", commas=True),
     ] = ()
     with_knowledge: Annotated[bool, Option("Add facts from the run's own graph.")] = False
+    lens: Annotated[bool, Option("Show the likeliest tokens after each layer.")] = False
+    ablate: Annotated[
+        Sequence[str],
+        Option("Show the answer without heads (3.2) or layers (3), or without each head (all).",
+               metavar="3.2,cross.1.4|all", commas=True),
+    ] = ()  # fmt: skip
+    ablate_method: Annotated[
+        Literal["zero", "mean"], Option("What a head or layer that is off becomes.")
+    ] = "zero"
+    patch: Annotated[
+        str | None,
+        Option("Show which states bring the answer back if the model reads this text instead.",
+               metavar="TEXT"),
+    ] = None  # fmt: skip
+    attribute: Annotated[bool, Option("Show how much each token contributes.")] = False
+    token: Annotated[
+        str | None,
+        Option("The token or label that they follow.", metavar="TEXT", default="the likeliest"),
+    ] = None
+    position: Annotated[
+        int | None,
+        Option("The position of the answer, counted from 1.", metavar="N",
+               default="the first blank, or the last token"),
+    ] = None  # fmt: skip
     force: Annotated[bool, Option("Overwrite an existing file.")] = False
     download: Annotated[bool, DOWNLOAD] = False
 
@@ -74,21 +98,14 @@ def look(
       regard look ./translator "Good morning." --target "Guten Morgen."
       regard look ./my-xlnet "New York is a city" --permutation 4,5,1
       regard look ./my-txl "and then it slept." --memory-text "The cat sat on the mat,"
+      regard look ./my-gpt "the cat sat on the" --lens --ablate all --attribute
     """
     file = options.out or Path(f"{Path(run).resolve().name}-look.html")
     if file.exists() and not options.force:
         raise InputError(f"{file} exists already; choose another --out, or give --force")
     if not file.parent.is_dir():
         raise InputError(f"there is no directory {file.parent} to write {file.name} into; make it")
-    parts = [part.strip() for part in options.permutation.split(",") if part.strip()]
-    if options.permutation and not (parts and all(part.isdecimal() for part in parts)):
-        raise InputError(
-            f"--permutation is {options.permutation!r}; it must be numbers with commas, such as "
-            "3,1,2"
-        )
-    order: Any = [int(part) for part in parts] if "," in options.permutation else None
-    if parts and order is None:
-        order = int(parts[0])  # a single number is a seed
+    order = order_of(options.permutation)
     if any(number < 0 for number in options.global_tokens):
         raise InputError(
             f"--global-tokens has {min(options.global_tokens)}; tokens are counted from 0"
@@ -107,9 +124,27 @@ def look(
         knowledge=options.with_knowledge,
         global_tokens=list(options.global_tokens) or None,
         tell=layer_progress if sys.stderr.isatty() else None,
+        lens=options.lens,
+        ablate="all" if list(options.ablate) == ["all"] else options.ablate,
+        method=options.ablate_method,
+        patch=options.patch,
+        attribute=options.attribute,
+        token=options.token,
+        position=options.position,
     )
     page = recording.save(file, force=options.force)
     return {"page": str(page), **recording.facts()}
+
+
+def order_of(permutation: str) -> Any:
+    """Returns the tokens to predict in their order; a single number is a seed. None: no order."""
+    parts = [part.strip() for part in permutation.split(",") if part.strip()]
+    if permutation and not (parts and all(part.isdecimal() for part in parts)):
+        raise InputError(
+            f"--permutation is {permutation!r}; it must be numbers with commas, such as 3,1,2"
+        )
+    numbers = [int(part) for part in parts]
+    return numbers if "," in permutation else next(iter(numbers), None)
 
 
 def layer_progress(done: int, total: int) -> None:
@@ -351,8 +386,34 @@ def look_lines(result: Table) -> Iterator[str]:
         sizes = ", ".join(f"{one['kind']} {one['layers']}×{max(one['heads'])}" for one in stacks)
         rows = len(side["tokens"][stacks[0]["rows"]])
         yield f"{side['model']} ({side['family']}): {rows:,} tokens; layers × heads: {sizes}"
+        yield from deeper_lines(side)
     page = Path(result["page"])
     yield f"the page is {page} ({page.stat().st_size / 1e6:.1f} MB)"
+
+
+def deeper_lines(side: Table) -> Iterator[str]:
+    """The most important numbers; the page and --json have all of them."""
+    if "lens" in side:
+        last = [f"{layer[-1][0]['text']} {layer[-1][0]['probability']:.3f}"
+                for layer in side["lens"]["layers"]]  # fmt: skip
+        yield f"  lens at {side['lens']['tokens'][-1]}, layer by layer: {' · '.join(last)}"
+    if "ablate" in side:
+        heads = side["ablate"].get("heads", {})
+        cells = [cell for layers in heads.values() for layer in layers for cell in layer]
+        cells.sort(key=lambda cell: -abs(cell["token"]["after"] - cell["token"]["before"]))
+        for cell in cells[:3] or [side["ablate"]]:
+            token, off = cell["token"], ", ".join(cell["off"])
+            yield f"  without {off}: {token['text']} {token['before']:.4f} → {token['after']:.4f}"
+    if "patch" in side:
+        patch = side["patch"]
+        ends = f"{patch['clean'][0]:.4f}, {patch['corrupted'][0]:.4f}"
+        yield f"  {patch['token']} in this text and in the other: {ends}"
+    if "attribute" in side:
+        scores, tokens = side["attribute"]["scores"], side["attribute"]["tokens"]
+        pairs = [pair for name in scores for pair in zip(tokens[name], scores[name], strict=True)]
+        pairs.sort(key=lambda pair: -abs(pair[1]))
+        shown = " · ".join(f"{text} {value:+.3f}" for text, value in pairs[:5])
+        yield f"  {side['attribute']['token']} depends most on: {shown}"
 
 
 def drawn_lines(result: Table) -> Iterator[str]:

@@ -21,6 +21,7 @@ from regard.attention.block import ACTIVATIONS
 from regard.attention.dropout import Dropout
 from regard.attention.kernels import working_dtype
 from regard.attention.memory import KVCache
+from regard.core.errors import InputError
 from regard.models.state import State
 
 CHUNK = 2**25  # the most logits in memory at a time
@@ -215,6 +216,20 @@ class Output(nn.Module):
 # -- heads
 
 Heads = dict[str, int]  # name -> number of classes
+
+
+def answering_head(model: Any) -> str | None:
+    """Returns the head that answers for a model: the head of its task; None: its output over the
+    vocabulary."""
+    heads = [name for name in getattr(model, "heads", ()) if name != "pool"]
+    if hasattr(model, "output"):
+        heads = [name for name in heads if name != "next"]
+    elif not heads:
+        raise InputError(
+            "this model has no output over the vocabulary and no head of a task; call .model, "
+            "which returns the hidden states, or load it with a head: heads={'classify': 2}"
+        )
+    return next(iter(heads), None)
 
 
 def first_row(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:

@@ -28,7 +28,7 @@ ON_THE_COMMAND_LINE = {
                      "translate", "summarize", "converse"), "predict"),
     "stream": "generate", "logits": "", "LoadedModel": "", "__version__": "",
     "load": "info", "save": "convert", "create": "train", "count_parameters": "models",
-    "sizes": "models", "record": "look",
+    "sizes": "models", **dict.fromkeys(("record", "lens", "ablate", "patch", "attribute"), "look"),
 }  # fmt: skip
 
 

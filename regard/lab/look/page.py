@@ -30,6 +30,7 @@ def side_data(side: LookSide) -> dict[str, Any]:
         "tokens": {name: [t.table() for t in tokens] for name, tokens in side.tokens.items()},
         "notes": side.notes,
         "facts": [clean(fact) for fact in side.facts],
+        "deeper": side.deeper.facts(),
         "precision": {"kind": side.precision.kind, "count": side.precision.count},
         "stacks": [
             {

@@ -20,6 +20,7 @@ import torch
 from regard.core.errors import ConfigError, InputError
 from regard.core.seeding import permutation
 from regard.data.input_formats import framed
+from regard.decoding.filling import filler_for
 from regard.decoding.prompts import Prompts, readable
 from regard.formats.directory import Checkpoint
 from regard.lab.look.tokens import LookToken, tokens_of
@@ -61,14 +62,19 @@ class StackPart:
 
 @dataclass
 class AttentionReading:
-    """A text as a model reads it. `run` runs the model, and `parts` are the stacks that attend."""
+    """A text as a model reads it. `run` runs the model and returns its hidden states, whose rows
+    are called `names[output]`; `parts` are the stacks that attend. A recurrent model reads a copy
+    of `memory` before the text."""
 
-    run: Callable[[], object]
+    run: Callable[[], torch.Tensor]
     names: dict[str, list[LookToken]]
     parts: dict[str, list[StackPart]]  # by the kind of attention: self, encoder, decoder, cross
     past: int = 0
     notes: list[Note] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)  # of a knowledge graph
+    output: str = "text"
+    memory: State | None = None
+    blanks: list[int] = field(default_factory=list)  # the rows of blanks
 
 
 def note(key: str, **values: Any) -> Note:
@@ -96,12 +102,32 @@ def read(loaded: Checkpoint, text: str | Sequence[int], options: LookOptions) ->
                 f"knowledge is for encoders trained with it, not for {name}; leave it out"
             )
         return of_pair(loaded, text, options)
-    if model.remembers == "rows":
-        return of_recurrent(loaded, text, options)
-    return of_text(loaded, text, options)
+    text, blanks = blanks_of(loaded, text)
+    if blanks and options.order is None and "targets" in model.accepts:
+        options = replace(options, order=[place + 1 for place in blanks])
+    reading = (of_recurrent if model.remembers == "rows" else of_text)(loaded, text, options)
+    reading.blanks = blanks
+    return reading
 
 
 # -- ids
+
+
+def blanks_of(
+    loaded: Checkpoint, text: str | Sequence[int]
+) -> tuple[str | Sequence[int], list[int]]:
+    """Returns a text with blanks ([MASK] or ___) as ids, and the rows of its blanks. Only models
+    that fill blanks read them."""
+    model, special = loaded.model, Prompts(loaded).special
+    fills = model.fills in ("masked", "queries") and hasattr(model, "output")
+    if not fills or special is None or special.mask is None:
+        return text, []
+    if isinstance(text, str):
+        filler: Any = filler_for(loaded, 1, "each", 1)
+        if not filler.blank.search(text):
+            return text, []
+        text = filler.encode(text)
+    return text, [i for i, token in enumerate(text) if token == special.mask]
 
 
 def longest(loaded: Checkpoint) -> int:
@@ -219,11 +245,12 @@ def of_recurrent(
         ids, segments, names, inputs, notes, facts = informed(loaded, ids, segments)
     if segments is not None:
         inputs["segments"] = torch.tensor([segments])
-    before, keep = [], None
+    before: list[int] = []
+    memory = None
     if options.memory is not None:
         before = encoded(loaded, options.memory, special=False)
-        keep = remembered(model, before)
-        remembered_rows = keep().hidden[0].size(1)
+        memory = remembered(model, before)
+        remembered_rows = memory.hidden[0].size(1)
         notes.append(note("memory", count=remembered_rows, given=len(before)))
         before = before[-remembered_rows:]
     parts = [StackPart("self", "text", "keys")]
@@ -249,18 +276,26 @@ def of_recurrent(
     tables["keys"] = past + [replace(t, place=i) for i, t in enumerate(names, 1)]
     table = torch.tensor([ids])
 
-    def run() -> object:
+    def run() -> torch.Tensor:
+        before_text = reading.memory  # a copy is read: the model adds the rows of the text to it
         with model.one_direction():
-            state = {} if keep is None else {"state": keep()}
-            return model(table, **inputs, **state)
+            state = {} if before_text is None else {"state": copied(before_text)}
+            hidden: torch.Tensor = model(table, **inputs, **state)
+            return hidden
 
-    return AttentionReading(run, tables, {"self": parts}, len(past), notes, facts)
+    reading = AttentionReading(
+        run, tables, {"self": parts}, len(past), notes, facts, parts[-1].rows, memory
+    )
+    return reading
 
 
-def remembered(model: Any, before: list[int]) -> Callable[[], State]:
+def copied(memory: State) -> State:
+    return State(hidden=list(memory.hidden), length=memory.length)
+
+
+def remembered(model: Any, before: list[int]) -> State:
     """Reads a text into a memory, in segments of which every row is kept (an XLNet may keep only
-    the first `reuse_len` rows of a segment). Each call of the returned function gives a new copy of
-    that memory."""
+    the first `reuse_len` rows of a segment)."""
     step = min(len(before), model.limits.mem_len, model.limits.reuse_len)
     if step == 0:
         raise InputError("this model keeps no rows (its memory is 0); leave the memory out")
@@ -270,7 +305,7 @@ def remembered(model: Any, before: list[int]) -> Callable[[], State]:
             model(torch.tensor([before[start : start + step]]), state=state)
     if not state.hidden or state.hidden[0].size(1) == 0:
         raise InputError("the model keeps no row of the memory's text; leave the memory out")
-    return lambda: State(hidden=list(state.hidden), length=state.length)
+    return copied(state)
 
 
 def ranks(order: int | Sequence[int], length: int) -> list[int]:
@@ -328,7 +363,7 @@ def of_pair(
         "cross": [StackPart("cross", "target", "source")],
     }
     rows = torch.tensor([source]), torch.tensor([[model.config.start_id, *target]])
-    return AttentionReading(lambda: model(*rows), names, parts, 0, notes)
+    return AttentionReading(lambda: model(*rows), names, parts, 0, notes, output="target")
 
 
 # -- knowledge

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from regard.lab.look.reading import (
 from regard.lab.look.rollout import CrossRollout, Rollout
 from regard.lab.look.tokens import LookToken
 from regard.lab.look.weights import HeadWeights, matrices, shape
+
+if TYPE_CHECKING:
+    from regard.lab.deeper.page import DeeperLook, DeeperOptions
 
 WHERE = re.compile(r"(.*\.(?:attention|cross))\.layer")
 Tell = Callable[[int, int], None]  # (layers done, all layers)
@@ -79,6 +82,7 @@ class LookSide:
     precision: Precision
     notes: list[Note]
     facts: list[str]  # of a knowledge graph
+    deeper: DeeperLook
 
     def stack(self, kind: str) -> LayerStack:
         return next(stack for stack in self.stacks if stack.kind == kind)
@@ -124,6 +128,7 @@ def side_facts(side: LookSide) -> dict[str, Any]:
         "tokens": {name: [t.text for t in tokens] for name, tokens in side.tokens.items()},
         "precision": side.precision.kind,
         "facts": side.facts,
+        **side.deeper.facts(),
         "stacks": [
             {
                 "kind": stack.kind,
@@ -150,6 +155,7 @@ def look(
     knowledge: bool = False,
     global_tokens: Sequence[int] | None = None,
     tell: Tell | None = None,
+    **deeper: Any,
 ) -> Recorded:
     """Records every head of a model that reads a text.
 
@@ -158,13 +164,16 @@ def look(
     the tokens to predict, counted from 1. `memory` is a text that is read before (Transformer-XL,
     XLNet). `knowledge` adds what the run's knowledge graph says. `global_tokens` are a
     Longformer's, counted from 1; by default the first. `tell` is called after each layer, because a
-    long text takes a while.
+    long text takes a while. `deeper` are the fields of `DeeperOptions`: lens, ablate, patch, …
 
     >>> look(regard.load("my-gpt"), "the cat sat").save("cat.html")
     """
     if second is not None and against is not None:
         raise InputError("give a second text or a second model, not both")
+    from regard.lab.deeper.page import DeeperOptions
+
     options = LookOptions(target, order, memory, knowledge, global_tokens)
+    further = DeeperOptions(**deeper)
     pairs = [(loaded, text)]
     if second is not None:
         pairs.append((loaded, second))
@@ -175,7 +184,7 @@ def look(
     names = titles([each for each, _ in pairs])
     sides = []
     for name, (model, own_text) in zip(names, pairs, strict=True):
-        sides.append(side_of(model, own_text, options, name, 1 / len(pairs), tell))
+        sides.append(side_of(model, own_text, options, further, name, 1 / len(pairs), tell))
     return Recorded(sides)
 
 
@@ -194,10 +203,14 @@ def side_of(
     loaded: Checkpoint,
     text: str | Sequence[int],
     options: LookOptions,
+    deeper: DeeperOptions,
     name: str,
     room: float,
     tell: Tell | None = None,
 ) -> LookSide:
+    from regard.lab.deeper.page import look_deeper
+
+    further = look_deeper(loaded, text, options, deeper)
     with at_rest(loaded.model):
         reading = read(loaded, text, options)
         survey = RecordingSizes()
@@ -212,7 +225,7 @@ def side_of(
     shown = text if isinstance(text, str) else " ".join(map(str, text))
     return LookSide(
         name, loaded.model.family.name, shown, reading.names, list(keeper.stacks.values()),
-        precision, reading.notes, reading.facts,
+        precision, reading.notes, reading.facts, further,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import { bytesOf, Head } from "./look-weights.js";
 import { CanvasSurface } from "./look-surface.js";
 import { Arcs, MARKS, Matrix } from "./look-picture.js";
 import { paint, readOut } from "./look-readout.js";
+import { deeper } from "./look-deeper.js";
 
 export class Side {
   constructor(data, page) {
@@ -84,11 +85,12 @@ export class Side {
     this.legend = element("p", { class: "marks small" });
     this.readout = element("div", { class: "readout", "aria-live": "polite" });
     this.facts = element("div", { class: "known" });
+    this.deeper = element("div", { class: "deeper" });
     this.box.append(this.heading, this.text, this.more, this.notes,
       element("div", { class: "body" },
         element("div", { class: "over" }, this.tabs, this.about, this.grid, this.hint, this.facts),
         element("div", { class: "one" },
-          element("div", {}, this.name, this.frame, this.legend), this.readout)));
+          element("div", {}, this.name, this.frame, this.legend), this.readout)), this.deeper);
     new ResizeObserver(() => this.later()).observe(this.frame);
   }
   // All words again: another language, or another stack.
@@ -110,6 +112,7 @@ export class Side {
     const told = facts.map((fact) => element("li", { dir: "auto" }, fact));
     const listed = [element("h3", {}, word("facts")), element("ul", {}, ...told)];
     this.facts.replaceChildren(...(told.length ? listed : []));
+    this.deeper.replaceChildren(...deeper(this.data.deeper));
     this.overview();
     this.marks();
     this.change();
