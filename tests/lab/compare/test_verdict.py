@@ -145,7 +145,7 @@ def test_nobody_is_best_or_last_by_guessing():
     guess = (0.061, 0.05, 0.075)
     sentence = verdict(masked(bert=guess, xlnet=(0.06, 0.05, 0.07)))[0]
     assert "no model is above guessing (6.0%)" in sentence.en and "best" not in sentence.en
-    assert "没有一个模型明显超过瞎猜（6.0%）" in sentence.zh
+    assert "没有模型明显超过随机猜测（6.0%）" in sentence.zh
     sentence = verdict(masked(bert=(0.3, 0.27, 0.33), xlnet=guess))[0]
     assert "only bert is above guessing, with 30.0%" in sentence.en and "last" not in sentence.en
     assert "Not above guessing (6.0%) by more than the noise: xlnet" in sentence.en
