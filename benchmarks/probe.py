@@ -15,7 +15,6 @@ docs/probing.svg.
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import sys
 import time
@@ -223,16 +222,29 @@ def section(rows: list[dict[str, Any]]) -> str:
 
 
 def drawn(rows: list[dict[str, Any]]) -> str:
-    """Draws one panel per task, by its own measure."""
-    from regard.methods.probe.page import charts
-    from regard.report.curves import panel_of, svg
+    """Draws one panel per task, by its own measure, with Matplotlib."""
+    from matplotlib.figure import Figure
 
-    panels = []
-    for row in rows:
-        task = TASKS[row["name"]]
-        panel = panel_of(charts(row)[f"task-{task.measure}"])
-        panels.append(dataclasses.replace(panel, title=f"{task.title}: {panel.title}"))
-    return svg(panels)
+    from regard.core.text import spoken
+    from regard.methods.probe.page import charts
+    from regard.report import plot
+
+    with plot.look(frozenset()):
+        figure = Figure(figsize=(7.2, 3.2 * len(rows)), layout="constrained")
+        for ax, row in zip(figure.subplots(len(rows), squeeze=False)[:, 0], rows, strict=True):
+            task = TASKS[row["name"]]
+            chart = charts(row)[f"task-{task.measure}"]
+            for line in chart.shown:
+                x, y = zip(*line.points, strict=True)
+                ink = plot.INKS[(line.ink - 1) % len(plot.INKS)]
+                ax.plot(x, y, color=ink, label=spoken(line.name, "en"), marker="o", markersize=4)
+                if line.band:
+                    ax.fill_between(*zip(*line.band, strict=True), color=ink, alpha=0.18)
+            ax.set_title(f"{task.title}: {spoken(chart.title, 'en')}")
+            ax.set(xlabel=spoken(chart.axes[0].name, "en"), xticks=list(chart.axes[0].ticks))
+            ax.grid(axis="y")
+            ax.legend(frameon=False, ncols=4)
+    return plot.saved(figure, "svg").decode("utf-8")
 
 
 def main() -> None:

@@ -120,7 +120,7 @@ class Recording:
         size = min(SMALL, weights.size(0)), min(SMALL, weights.size(1))
         small = nn.functional.adaptive_max_pool2d(weights[None], size)[0].tolist()
         strongest = f"{rows[row]} → {columns[column]}: {float(weights.max()):.4f}"
-        name = Bilingual(f"head {number}", f"头 {number}")
+        name = Bilingual(f"head {number}", f"第 {number} 个头")
         return notebook.Matrix(name, small, [""] * size[0], [""] * size[1], small=True,
                                tip=strongest)  # fmt: skip
 

@@ -86,7 +86,7 @@ def prune(
 
     The importance of a head is how much the loss depends on it (Michel et al. 2019). Heads and
     units are really removed: DIR is a smaller model like any other, which can be trained further.
-    Size, speed and score are measured before and after. DIR/heads.svg shows each importance.
+    Size, speed and score are measured before and after. DIR/heads.html shows each importance.
 
     \b
     Examples:

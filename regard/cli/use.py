@@ -96,6 +96,7 @@ def generate(
       regard generate ./my-gpt "Once upon a time" --max-new-tokens 50 --top-p 0.9 --seed 1
       regard generate ./my-gpt "Dear" --num-samples 3 --temperature 0.8 --stop "\\n"
       regard generate ./my-t5 "translate English to German: Hello" --num-beams 4
+      regard generate ./my-gpt "The" --max-new-tokens 5 --logprobs 5 --json
       regard generate ./my-marian - --lines --num-beams 4 --json < sentences.txt
     """
     check_asked("generate", model, prompts, file)
@@ -104,9 +105,7 @@ def generate(
     several = len(texts) > 1 or any(
         decoding.get(n, 1) > 1 for n in ("num_samples", "num_return_sequences", "num_beams")
     )
-    if stream and (several or "--json" in typed):
-        raise InputError("--stream shows one text as it grows; leave out --json, --num-samples, "
-                         "--num-beams and further prompts")  # fmt: skip
+    check_printed(decoding, stream, several, "--json" in typed)
     Decoding.of(decoding)  # refuses wrong options before a model is opened
     loaded = opened(model, precision, download)
     from regard import decoding as decoder
@@ -130,9 +129,27 @@ def generate(
     }
 
 
+def check_printed(decoding: Table, stream: bool | None, several: bool, as_json: bool) -> None:
+    """Raises InputError if the output cannot show what is asked for."""
+    if decoding.get("top_logprobs") and not as_json:
+        raise InputError("--logprobs records more than a text can show; add --json")
+    if stream and (several or as_json):
+        raise InputError("--stream shows one text as it grows; leave out --json, --num-samples, "
+                         "--num-beams and further prompts")  # fmt: skip
+
+
 def vars_of(generation: Any) -> Table:
     """Returns what is printed of a generation as JSON."""
-    return {name: getattr(generation, name) for name in GENERATED}
+    facts = {name: getattr(generation, name) for name in GENERATED}
+    if generation.top_logprobs:
+        facts["top_logprobs"] = [
+            [{"id": token, "text": text, "logprob": logprob}
+             for (token, logprob), (text, _) in zip(best, texts, strict=True)]
+            for best, texts in zip(
+                generation.top_logprobs, generation.alternatives(), strict=True
+            )
+        ]  # fmt: skip
+    return facts
 
 
 def prompts_of(words: Sequence[str], file: Path | None, lines: bool) -> list[str]:

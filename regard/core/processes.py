@@ -1,5 +1,10 @@
 """What a process that writes a run needs: a lock that no other holds, and signals that wait for a
-safe moment (a second Ctrl-C ends it at once)."""
+safe moment (a second Ctrl-C ends it at once).
+
+The lock is our own and not that of `filelock`, which leaves its file in the run and does not say
+who holds it. Where a file system has no locks, `filelock` takes the mere existence of a file for a
+lock, and after a power cut nobody could write the run again; here a warning says so instead.
+"""
 
 from __future__ import annotations
 

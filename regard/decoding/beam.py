@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from regard.decoding.decode_state import DecodeState
 from regard.decoding.processors import Processor
-from regard.decoding.sampling import forbidden
+from regard.decoding.sampling import TopLogprobs, forbidden, likeliest
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Hypothesis:
     logprobs: list[float]
     score: float
     ended: bool  # True if an end token or a stop word ended it; False: the limit
+    top_logprobs: list[TopLogprobs] = field(default_factory=list)  # [] unless they are recorded
 
 
 def paper(length: int, alpha: float) -> float:
@@ -59,6 +60,7 @@ class Rules:
     stopping: str = "certain"
     limit: int = 100  # the most new tokens
     ends: Sequence[int] = ()
+    top_logprobs: int = 0  # how many of the likeliest tokens are recorded at each place
 
     def score(self, logprob: float, length: int) -> float:
         return logprob / PENALTIES[self.penalty](length, self.alpha)
@@ -100,6 +102,7 @@ class Beams:
         self.results: list[list[Hypothesis]] = [[] for _ in range(count)]
         self.numbers, self.open = list(range(count)), set(range(count))  # prompts in the batch
         self.logprobs = logits.new_zeros(count * width, limit)
+        self.trails: list[list[TopLogprobs]] = [[] for _ in range(count * width)]  # of each row
         scores = logits.new_zeros(count, 1)
         for step in range(1, limit + 1):
             candidates = self.candidates(logits, scores)
@@ -122,6 +125,10 @@ class Beams:
         """Returns so many candidates that `width` remain even if all others end."""
         own = logits.log_softmax(-1)
         log_p = own
+        if self.rules.top_logprobs:
+            same = len(self.trails) // own.size(0)  # at first, logits have one row per prompt
+            best = likeliest(own, self.rules.top_logprobs)
+            self.likeliest = [row for row in best for _ in range(same)]
         if self.process is not None:
             past = self.reader.past()
             same = past.tokens.size(0) // logits.size(0)  # at first, logits have one row per prompt
@@ -171,7 +178,8 @@ class Beams:
             tokens = [*read.tokens[row, read.prompt : read.length].tolist(), token]
             logprobs = [*self.logprobs[row, : step - 1].tolist(), float(candidates.own[i, place])]
             ended = step < self.rules.limit or token in self.rules.ends
-            results.append(Hypothesis(tokens, logprobs, score, ended))
+            trail = [*self.trails[row], self.likeliest[row]] if self.rules.top_logprobs else []
+            results.append(Hypothesis(tokens, logprobs, score, ended, trail))
             results.sort(key=lambda each: -each.score)
             del results[width:]
 
@@ -187,6 +195,8 @@ class Beams:
         self.reader.follow(rows)
         self.logprobs[:, : step - 1] = self.logprobs[rows, : step - 1]
         self.logprobs[:, step - 1] = own.flatten()
+        if self.rules.top_logprobs:
+            self.trails = [[*self.trails[row], self.likeliest[row]] for row in rows.tolist()]
         return scores, token
 
     def close(self, scores: Tensor, step: int) -> None:
@@ -203,4 +213,5 @@ class Beams:
         rows = (staying[:, None] * self.rules.width + beams).flatten()
         self.reader.keep(rows)
         self.logprobs = self.logprobs[rows]
+        self.trails = [self.trails[row] for row in rows.tolist()]
         return scores[staying], token[staying]

@@ -17,10 +17,10 @@ from regard.decoding.beam import Beams, Hypothesis, Rules
 from regard.decoding.decode_state import DecodeState, at_rest, reader_for
 from regard.decoding.generation_config import options_for
 from regard.decoding.options import DecodingOptions
-from regard.decoding.pieces import TextStreamer, TokenStream
+from regard.decoding.pieces import CONTEXT, TextStreamer, TokenStream
 from regard.decoding.processors import Processor
 from regard.decoding.prompts import Prompt, Prompts
-from regard.decoding.sampling import DecodingLoop, Pick, Sampler, greedy
+from regard.decoding.sampling import DecodingLoop, Pick, SampledToken, Sampler, TopLogprobs, greedy
 from regard.formats.directory import Checkpoint
 
 
@@ -33,6 +33,7 @@ class Generation:
     logprobs: list[float]  # of each token under the model itself, before any processor
     score: float  # the sum of the logprobs; for beams divided by the length penalty
     reason: str  # why it ended: "end", "stop" (a stop word) or "length"
+    top_logprobs: list[TopLogprobs] = field(default_factory=list)  # of each token; [] unless asked
     prompt: list[int] = field(default_factory=list, repr=False, compare=False)
     tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
 
@@ -48,12 +49,31 @@ class Generation:
         pieces = [stream.add(token) for token in self.ids]
         return [*pieces[:-1], pieces[-1] + stream.finish()] if pieces else []
 
+    def alternatives(self) -> list[list[tuple[str, float]]]:
+        """The recorded likeliest tokens of each place: their text at this place, and their
+        log-probability."""
+        before, places = [*self.prompt], []
+        for token, best in zip(self.ids, self.top_logprobs, strict=False):
+            places.append([(self.text_after(before, each), logprob) for each, logprob in best])
+            before.append(token)
+        return places
+
+    def text_after(self, before: list[int], token: int) -> str:
+        if self.tokenizer is None:
+            return f" {token}"
+        stream = TokenStream(self.tokenizer, before[-CONTEXT:])
+        return stream.add(token) + stream.finish() or self.tokenizer.tokens([token])[0]
+
     def _repr_html_(self) -> str:
-        """In a notebook: each token as strong as it is probable."""
+        """In a notebook: each token as strong as it is probable, with its recorded alternatives."""
         from regard.report import notebook
 
-        chances = [min(1.0, math.exp(logprob)) for logprob in self.logprobs]
-        tokens = [notebook.Token(*pair) for pair in zip(self.pieces(), chances, strict=True)]
+        chances = [chance(logprob) for logprob in self.logprobs]
+        others = self.alternatives() or [[] for _ in self.ids]
+        tokens = [
+            notebook.Token(piece, own, [(text, chance(logprob)) for text, logprob in best])
+            for piece, own, best in zip(self.pieces(), chances, others, strict=True)
+        ]
         before = self.tokenizer.decode(self.prompt) if self.tokenizer is not None else ""
         rows = [
             (Bilingual("tokens", "词元"), len(self.ids)),
@@ -61,6 +81,10 @@ class Generation:
             (Bilingual("ended by", "结束原因"), self.reason),
         ]
         return notebook.rendered("", notebook.Tokens(tokens, before), notebook.Facts(rows))
+
+
+def chance(logprob: float) -> float:
+    return min(1.0, math.exp(logprob))
 
 
 def generate(
@@ -177,19 +201,17 @@ class Decoder:
         loop = self.loop(prompts, numbers, most, least)
         before = [prompt for prompt in prompts for _ in range(samples)]
         streamers = [self.streamer(prompt) for prompt in before] if self.options.stop else []
-        ids: list[list[int]] = [[] for _ in before]
-        logprobs: list[list[float]] = [[] for _ in before]
+        written: list[list[SampledToken]] = [[] for _ in before]
         for drawn in loop.steps():
-            for number, token, logprob in drawn:
-                ids[number].append(token)
-                logprobs[number].append(logprob)
-                if streamers and token not in loop.ends:
-                    streamers[number].add(token)
-                    if streamers[number].over:
-                        loop.close(number)
+            for each in drawn:
+                written[each.number].append(each)
+                if streamers and each.token not in loop.ends:
+                    streamers[each.number].add(each.token)
+                    if streamers[each.number].over:
+                        loop.close(each.number)
         generations = [
-            self.generation(*each, streamers[i] if streamers else None)
-            for i, each in enumerate(zip(before, ids, logprobs, strict=True))
+            self.sampled(*each, streamers[i] if streamers else None)
+            for i, each in enumerate(zip(before, written, strict=True))
         ]
         return [generations[i : i + samples] for i in range(0, len(generations), samples)]
 
@@ -212,6 +234,7 @@ class Decoder:
             process=self.process(most, least),
             ends=self.ends,
             limit=most,
+            top_logprobs=options.top_logprobs,
         )
 
     def search(self, prompts: list[list[int]], most: int, least: int) -> list[list[Generation]]:
@@ -224,6 +247,7 @@ class Decoder:
             o.beam_stopping,
             most,
             self.ends,
+            o.top_logprobs,
         )
 
         def stops(number: int, tokens: list[int]) -> bool:
@@ -241,7 +265,14 @@ class Decoder:
 
     def hypothesis(self, prompt: list[int], hypothesis: Hypothesis) -> Generation:
         text = self.generation(prompt, hypothesis.tokens, hypothesis.logprobs)
-        return replace(text, score=hypothesis.score)
+        return replace(text, score=hypothesis.score, top_logprobs=hypothesis.top_logprobs)
+
+    def sampled(
+        self, prompt: list[int], tokens: list[SampledToken], streamer: TextStreamer | None
+    ) -> Generation:
+        ids, logprobs = [each.token for each in tokens], [each.logprob for each in tokens]
+        best = [each.top_logprobs for each in tokens] if self.options.top_logprobs else []
+        return replace(self.generation(prompt, ids, logprobs, streamer), top_logprobs=best)
 
     def streamer(self, prompt: list[int]) -> TextStreamer:
         before = [] if self.prompts.pair else prompt
@@ -271,21 +302,21 @@ class Decoder:
         reason = "end" if ended else "stop" if streamer is not None and streamer.over else "length"
         before = [] if self.prompts.pair else prompt
         words = None if self.prompts.special is None else self.prompts.words()
-        return Generation(text, ids, logprobs, sum(logprobs), reason, before, words)
+        return Generation(
+            text, ids, logprobs, sum(logprobs), reason, prompt=before, tokenizer=words
+        )
 
     def stream(self, prompt: list[int], number: int) -> Generator[str, None, Generation]:
         with self.ready():
             loop = self.loop([prompt], [number], *self.limits(prompt))
         steps, streamer = loop.steps(), self.streamer(prompt)
-        ids: list[int] = []
-        logprobs: list[float] = []
+        written: list[SampledToken] = []
         while True:
             with self.ready():  # only for this step: between two steps the caller may use the model
                 drawn = next(steps, None)
             if drawn is None:
                 break
-            ids.append(drawn[0].token)
-            logprobs.append(drawn[0].logprob)
+            written.append(drawn[0])
             if drawn[0].token in loop.ends:
                 continue
             if piece := streamer.add(drawn[0].token):
@@ -294,4 +325,4 @@ class Decoder:
                 break
         if rest := streamer.finish():
             yield rest
-        return self.generation(prompt, ids, logprobs, streamer)
+        return self.sampled(prompt, written, streamer)

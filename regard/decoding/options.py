@@ -83,6 +83,11 @@ class DecodingOptions:
         Literal["certain", "estimate", "full"],
         Option("The rule that ends a beam search.", "--beam-stopping"),
     ] = "certain"  # see beam.py
+    top_logprobs: Annotated[
+        int,
+        Option("Record the N likeliest tokens at each place with their log-probabilities; --json "
+               "prints them.", "--logprobs", "N"),
+    ] = 0  # fmt: skip
     truncate: Annotated[bool, Option("Cut off the beginning of a prompt that is too long.")] = False
     precision: str = "own"  # "bf16": autocast; a model that is loaded in bf16 is even faster
     batch_size: Annotated[int, TEXTS_AT_ONCE] = 32
@@ -130,6 +135,7 @@ class DecodingOptions:
                 self.num_beams,
                 "from 1 to num_beams (num_samples draws several texts)",
             ),
+            ("top_logprobs", 0, math.inf, "0 (none are recorded) or more"),
             ("batch_size", 1, math.inf, "at least 1"),
             ("first", 0, math.inf, "0 or more"),
             ("seed", 0, math.inf, "0 or more"),

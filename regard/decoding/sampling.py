@@ -28,6 +28,17 @@ class SampledToken(NamedTuple):
     number: int
     token: int
     logprob: float
+    top_logprobs: TopLogprobs
+
+
+TopLogprobs = list[tuple[int, float]]  # the likeliest tokens of a place, the best first
+
+
+def likeliest(logprobs: Tensor, count: int) -> list[TopLogprobs]:
+    """Returns for each row [B, V] its `count` likeliest tokens."""
+    best = logprobs.topk(min(count, logprobs.size(-1)))
+    rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return [list(zip(ids, values, strict=True)) for ids, values in rows]
 
 
 def greedy(scores: Tensor, numbers: Sequence[int], step: int) -> Tensor:
@@ -71,8 +82,9 @@ class DecodingLoop:
         process: Processor | None,
         ends: Sequence[int],
         limit: int,
+        top_logprobs: int = 0,
     ) -> None:
-        self.reader, self.logits = reader, logits
+        self.reader, self.logits, self.top_logprobs = reader, logits, top_logprobs
         self.pick, self.process, self.ends, self.limit = pick, process, frozenset(ends), limit
         self.numbers = list(range(logits.size(0)))
         self.open = set(self.numbers)
@@ -85,10 +97,11 @@ class DecodingLoop:
     def steps(self) -> Iterator[list[SampledToken]]:
         """Yields the tokens of each step. An end token closes its sequence."""
         for step in range(self.limit):
-            tokens, logprobs = self.choose(step)
+            tokens, logprobs, best = self.choose(step)
+            columns = self.numbers, tokens.tolist(), logprobs.tolist(), best
             drawn = [
                 SampledToken(*values)
-                for values in zip(self.numbers, tokens.tolist(), logprobs.tolist(), strict=True)
+                for values in zip(*columns, strict=True)
                 if values[0] in self.open
             ]
             for each in drawn:
@@ -101,15 +114,20 @@ class DecodingLoop:
                 tokens = self.leave(tokens)
             self.logits = self.reader.read(tokens)
 
-    def choose(self, step: int) -> tuple[Tensor, Tensor]:
+    def choose(self, step: int) -> tuple[Tensor, Tensor, list[TopLogprobs]]:
+        """Returns a token for each row, its log-probability, and the likeliest tokens if they are
+        recorded."""
         logits, scores = self.logits, self.logits
         if self.process is not None:
             scores = self.process(logits, self.reader.past())
             if bool(scores.amax(-1).isneginf().any()):
                 raise forbidden()
         tokens = self.pick(scores, self.numbers, step)
-        logit = logits.gather(1, tokens[:, None])[:, 0]
-        return tokens, logit - logits.logsumexp(-1)
+        total = logits.logsumexp(-1, keepdim=True)
+        best: list[TopLogprobs] = [[] for _ in self.numbers]
+        if self.top_logprobs:
+            best = likeliest(logits - total, self.top_logprobs)
+        return tokens, (logits.gather(1, tokens[:, None]) - total)[:, 0], best
 
     def leave(self, tokens: Tensor) -> Tensor:
         """Removes the rows of closed sequences."""

@@ -15,7 +15,7 @@ from typing import Any
 from regard.core.text import Bilingual
 from regard.report import clean
 from regard.report.charts import ChartAxis, Line, LineChart
-from regard.report.pages import Figure, Text, both_of, filled, named, page, words
+from regard.report.pages import Figure, Text, both_of, filled, named, page, translated, words
 from regard.training.progress import number
 from regard.training.report import plain, replace
 
@@ -51,7 +51,7 @@ def write_page(path: Path | str, results: Result) -> Path:
         about=about(results),
         figures=headline(results),
         bootstrap=bootstrap(results),
-        notes=[str(note) for note in results.get("notes") or []],
+        notes=[translated(str(note)) for note in results.get("notes") or []],
         comparison=comparison(table_of(results, "comparison"), over(results)),
         class_columns=[WORDS["label"], *(WORDS.get(c) or named(c) for c in columns)],
         classes=[

@@ -6,6 +6,7 @@ from typing import Any
 
 from regard.core.text import Bilingual
 from regard.report import notebook
+from regard.report.pages import named, translated, words
 
 CLASSES, ERRORS, LABELS = 20, 5, 24  # rows of the tables, and sides of the confusion matrix
 
@@ -29,14 +30,17 @@ class EvaluationResult(notebook.ShownTable):
             parts.append(notebook.Matrices([matrix], title))
         if self.get("worst"):
             parts.append(self.errors())
-        return [*parts, *(notebook.Paragraph(str(note)) for note in self.get("notes", ()))]
+        return [
+            *parts,
+            *(notebook.Paragraph(translated(str(note))) for note in self.get("notes", ())),
+        ]
 
     def figures(self) -> notebook.Table:
         rows: list[list[Any]] = []
         for name, value in self["figures"].items():
             span = self.get("intervals", {}).get(name)
             interval = f"{span[0]:.4g} – {span[1]:.4g}" if span else ""
-            rows.append([name.replace("_", " "), value, interval])
+            rows.append([named(name), value, interval])
         head = [Bilingual("metric", "指标"), Bilingual("value", "值"),
                 Bilingual("95% interval", "95% 区间")]  # fmt: skip
         return notebook.Table(head, rows)
@@ -44,7 +48,8 @@ class EvaluationResult(notebook.ShownTable):
     def classes(self) -> notebook.Table:
         names = ("label", "precision", "recall", "f1", "support")
         rows = [[row.get(name) for name in names] for row in self["classes"][:CLASSES]]
-        return notebook.Table(names, rows)
+        test = words("test")
+        return notebook.Table([test.get(name) or named(name) for name in names], rows)
 
     def errors(self) -> notebook.Table:
         head = [Bilingual("error", "错误"), Bilingual("right answer", "正确答案"),

@@ -1,7 +1,7 @@
-"""Attention weights as a picture: SVG for a page, block characters for a terminal.
+"""Attention weights as a picture for a terminal, in block characters.
 
-Both show one matrix: a row asks, a column is looked at; the stronger a cell, the more it is seen.
-The scale runs from nothing to the largest weight of the picture, so that long rows stay visible.
+A row asks, a column is looked at; the stronger a cell, the more it is seen. The scale runs from
+nothing to the largest weight of the picture, so that long rows stay visible.
 """
 
 from __future__ import annotations
@@ -9,91 +9,15 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Sequence
-from xml.sax.saxutils import escape
 
 from regard.core.errors import InputError
 from regard.report import clean
 
 Weights = Sequence[Sequence[float]]
 
-CELL, GAP, FONT = 22, 10, 13  # pixels
-LETTER = FONT * 0.62  # how wide a letter is, about; a Chinese one is two
 LONGEST = 18  # letters of a label
 SHADES = " ░▒▓█"
 PLAIN_SHADES = " .:*#"  # for a terminal that knows only ASCII
-
-STYLE = """
-    .ground { fill: #ffffff } .frame { fill: none; stroke: #c9ced6 } .cell { fill: #1d4ed8 }
-    text { fill: #1f2937; font: 13px system-ui, 'Noto Sans', 'Noto Sans CJK SC', sans-serif }
-    .heading { font-size: 15px; font-weight: 600 } .note { fill: #6b7280; font-size: 11px }
-    @media (prefers-color-scheme: dark) {
-      .ground { fill: #111827 } .frame { stroke: #4b5563 } .cell { fill: #93c5fd }
-      text { fill: #e5e7eb } .note { fill: #9ca3af }
-    }"""
-
-
-def heat_map(
-    weights: Weights,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    title: str = "attention",
-    *,
-    span: tuple[float, float] | None = None,
-    note: str = "rows look at columns",
-) -> str:
-    """An SVG file: weights [rows][columns], with the weight of each cell as its tooltip.
-
-    `span` says which values are no ink and full ink; from nothing to the largest, unless given.
-    """
-    check(weights, rows, columns)
-    row_labels, column_labels = [label(x) for x in rows], [label(x) for x in columns]
-    heading = clean(title)
-    left = 2 * GAP + round(LETTER * max((width(x) for x in row_labels), default=0))
-    top = 4 * GAP + FONT + round(LETTER * max((width(x) for x in column_labels), default=0))
-    right, bottom = left + CELL * len(columns), top + CELL * len(rows)
-    across = max(right + 2 * GAP, 2 * GAP + 1.2 * LETTER * width(heading), 240)
-    down = bottom + 4 * GAP
-    low, most = (0.0, largest(weights)) if span is None else span
-    scale = f"strongest = {most:.3g}" if span is None else f"from {low:.3g} to {most:.3g}"
-    body = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{across:.0f}" height="{down:.0f}" '
-        f'viewBox="0 0 {across:.0f} {down:.0f}" role="img" aria-labelledby="title">',
-        f'  <title id="title">{escape(heading)}</title>',
-        f"  <style>{STYLE}\n  </style>",
-        '  <rect class="ground" width="100%" height="100%"/>',
-        f'  <text class="heading" x="{GAP}" y="{GAP + 15}">{escape(heading)}</text>',
-    ]
-    for i, name in enumerate(row_labels):
-        y = top + CELL * (i + 0.5) + FONT * 0.35
-        body.append(
-            f'  <text x="{left - GAP:.1f}" y="{y:.1f}" text-anchor="end">{escape(name)}</text>'
-        )
-    for j, name in enumerate(column_labels):
-        x = left + CELL * (j + 0.5) + FONT * 0.35
-        body.append(
-            f'  <text transform="translate({x:.1f} {top - GAP:.1f}) rotate(-90)">'
-            f"{escape(name)}</text>"
-        )
-    for i, row in enumerate(weights):
-        for j, value in enumerate(row):
-            ink = share(value - low, most - low)
-            body.append(cell(left + CELL * j, top + CELL * i, value, ink, rows[i], columns[j]))
-    body += [
-        f'  <rect class="frame" x="{left:.1f}" y="{top:.1f}" width="{CELL * len(columns)}" '
-        f'height="{CELL * len(rows)}"/>',
-        f'  <text class="note" x="{GAP}" y="{down - GAP}">{escape(clean(note))} · {scale}</text>',
-        "</svg>",
-    ]
-    return "\n".join(body) + "\n"
-
-
-def cell(x: float, y: float, value: float, ink: float, row: str, column: str) -> str:
-    """One square: one ink over whatever the ground is, so it serves light and dark."""
-    tip = escape(f"{clean(row)} → {clean(column)}: {value:.4f}")
-    return (
-        f'  <rect class="cell" x="{x:.1f}" y="{y:.1f}" width="{CELL}" height="{CELL}" '
-        f'fill-opacity="{ink:.3f}"><title>{tip}</title></rect>'
-    )
 
 
 def blocks(

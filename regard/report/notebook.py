@@ -13,8 +13,9 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.core.text import Bilingual, spoken
+from regard.core.text import Bilingual
 from regard.report import pages
+from regard.report.curves import panel
 from regard.report.heatmap import Weights, label, largest, width
 
 if TYPE_CHECKING:
@@ -94,26 +95,12 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class CurveCharts:
-    """Curves, as our own SVG, which is escaped where it is made."""
-
-    kind: ClassVar[str] = "chart"
+    kind: ClassVar[str] = "charts"
     curves: Sequence[Curves]
 
     @property
-    def svg(self) -> Any:
-        from markupsafe import Markup
-
-        from regard.report.curves import CurveLine, Panel, svg
-
-        panels = []
-        for chart in self.curves:
-            lines = [
-                CurveLine(spoken(name, "en"), points, 1 + i % 8, dots=len(points) <= 24)
-                for i, (name, points) in enumerate(chart.lines.items())
-            ]
-            title, across = spoken(chart.title, "en"), spoken(chart.across, "en")
-            panels.append(Panel(title, lines, zero=chart.zero, across=across))
-        return Markup(svg(panels)) if any(panel.known for panel in panels) else ""
+    def panels(self) -> list[dict[str, Any]]:
+        return [each for chart in self.curves if (each := panel(chart)) is not None]
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from regard.report import clean
 from regard.report.charts import PageChart, Text, plain
 
 HERE = Path(__file__).parent
+NUMBERS = "count|total|length|number"  # blanks of sentences that hold a number
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,27 @@ def filled(sentence: Bilingual, **values: Text) -> Bilingual:
         sentence.en.format(**{name: text.en for name, text in pairs.items()}),
         sentence.zh.format(**{name: text.zh for name, text in pairs.items()}),
     )
+
+
+def translated(text: str, locale: str = "notes") -> Text:
+    """A sentence that a program wrote in English, in both languages if the locale has it; what
+    fills its blanks is looked up the same way. Any other text stays as it is."""
+    for form, sentence in forms(locale):
+        if match := form.fullmatch(text):
+            values = {name: translated(part, locale) for name, part in match.groupdict().items()}
+            return filled(sentence, **values)
+    return text
+
+
+@cache
+def forms(locale: str) -> list[tuple[re.Pattern[str], Bilingual]]:
+    """The English sentences of a locale as patterns, in which NUMBERS fill some blanks."""
+    table = []
+    for sentence in words(locale).values():
+        form = re.sub(rf"\\{{({NUMBERS})\\}}", r"(?P<\1>[\\d,]+)", re.escape(sentence.en))
+        form = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", form)
+        table.append((re.compile(form, re.DOTALL), sentence))
+    return table
 
 
 def page(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NAMED = 10  # the number of labels that a note lists
 SHOWN = 20  # labels whose probabilities a notebook shows
-ANSWER, PROBABILITY = Bilingual("answer", "回答"), Bilingual("probability", "概率")
+ANSWER, PROBABILITY = Bilingual("answer", "答案"), Bilingual("probability", "概率")
 
 
 class Prediction(NamedTuple):

@@ -22,7 +22,6 @@ from regard.core.text import Bilingual
 from regard.formats.directory import describe
 from regard.report import clean
 from regard.report.charts import ChartAxis, Line, LineChart, smooth, thin
-from regard.report.curves import panel_of, svg
 from regard.report.pages import Figure, both_of, filled, named, page, words
 from regard.training.progress import Record, duration, number, peak_share, read_metrics, size
 
@@ -134,12 +133,9 @@ def write_report(directory: Path | str) -> Path:
 
 
 def write_card(directory: Path | str, *, license: str | None = None) -> Path:
-    """Writes the model card, README.md with metadata, and curves.svg into a run's directory."""
+    """Writes the model card, README.md with metadata, into a run's directory."""
     story = RunRecord.read(Path(directory))
     model = described(story.directory)
-    curves = charts(story)
-    if curves:
-        replace(story.directory / "curves.svg", svg(list(map(panel_of, curves.values()))))
     best = story.best()
     measured = [(k, v) for k, v in best["valid"].items() if plain(v)] if best else []
     tags = ["regard", model.get("family") or story.model.get("family"), story.objective]
@@ -164,7 +160,7 @@ def write_card(directory: Path | str, *, license: str | None = None) -> Path:
             for k, v in figures(story).items()
             if k not in ("parameters", "paper")
         ],
-        curves=curves,
+        curves=bool(charts(story)),
         # Of where the text lay, only the last name.
         about=[
             (k, Path(as_text(v)).name if k == "path" else as_text(v))

@@ -11,7 +11,8 @@ from regard.formats import Checkpoint
 from regard.report import notebook
 from regard.report.charts import smooth
 from regard.report.drawings import Curves, Text
-from regard.training.report import RunRecord, plain
+from regard.report.pages import both_of, named
+from regard.training.report import RunRecord, outcome_of, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,8 +44,8 @@ class RunResult(notebook.ShownTable):
         for name in record.measures[:MEASURES]:
             points = [(r["step"], r["valid"].get(name)) for r in record.validations]
             known = [(x, y) for x, y in points if plain(y)]
-            called = name.replace("_", " ")
-            title = Bilingual(f"validation: {called}", f"验证：{called}")
+            called = both_of(named(name))
+            title = Bilingual(f"validation: {called.en}", f"验证：{called.zh}")
             drawn.append(Curves(title, {called: known}, up=called, zero=False))
         return [chart for chart in drawn if all(chart.lines.values())]
 
@@ -59,7 +60,7 @@ class RunResult(notebook.ShownTable):
         )
         best = self["best"] if isinstance(self.get("best"), dict) else {}
         rows = [
-            (Bilingual("outcome", "结果"), self.get("outcome")),
+            (Bilingual("outcome", "结果"), outcome_of(self.get("outcome"))),
             (Bilingual("parameters", "参数"), model.get("parameters")),
             (Bilingual("steps", "步数"), progress.get("step")),
             (Bilingual("tokens", "词元"), progress.get("tokens")),

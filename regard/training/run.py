@@ -5,7 +5,7 @@ RUN/
   recipe.toml      all settings of the run
   metrics.jsonl    the metrics of steps and validations
   run.json         the facts of the run and its outcome
-  report.html, README.md, curves.svg
+  report.html, README.md
   manifest.json    size and SHA-256 of each of these files, written when the run ends
   checkpoints/     the states from which the run can resume
 """

@@ -30,7 +30,9 @@ def test_it_speaks_the_language_of_the_reader_and_the_other(page, report_page):
     english.keyboard.press("Enter")
     assert english.locator("h1").inner_text() == report["title"]["zh"] == english.title()
     assert english.evaluate("document.documentElement.lang") == "zh-Hans"
-    assert "n 元模型" in " ".join(english.locator("[data-chart=panel-0] text").all_text_contents())
+    assert "n-gram 模型" in " ".join(
+        english.locator("[data-chart=panel-0] text").all_text_contents()
+    )
     chinese = page(file, language="zh-CN")
     assert chinese.locator("#verdict .lead").inner_text() == report["verdict"][0]["zh"]
     assert not any(chinese.locator(".en").evaluate_all("all => all.map(e => e.offsetWidth > 0)"))

@@ -185,7 +185,7 @@ def test_it_speaks_two_languages(page: Any, pages: Any) -> None:
     assert english.evaluate("document.documentElement.lang") == "zh-Hans"
     text = english.locator("body").inner_text()
     assert text == chinese.locator("body").inner_text()
-    assert "第 1 层，第 1 头" in text and "记忆" in text and "记得文本之前的 6 个词元" in text
+    assert "第 1 层，第 1 个头" in text and "记忆" in text and "记得文本之前的 6 个词元" in text
     rest = text.replace("transformer-xl", "").replace("English", "").replace("The cat sat.", "")
     words = [word for word in rest.replace("SVG", "").replace("PNG", "").split() if word.isascii()]
     assert not [word for word in words if len(word) > 1 and word.isalpha()]

@@ -95,7 +95,7 @@ def test_a_heat_map_has_its_numbers(shown: Any) -> None:
 
 def test_curves_and_bars(shown: Any) -> None:
     opened = shown(pictures.schedules(["noam", "cosine"], steps=50))
-    assert opened.locator("svg path.c-line[clip-path]").count() == 2
+    assert opened.locator("svg path.line").count() == 2
     counts = pictures.parameters("bert-tiny")
     opened = shown(counts)
     numbers = opened.locator(".bars td:last-child").all_inner_texts()
@@ -212,13 +212,13 @@ def test_a_run_and_its_model(shown: Any, world: Any) -> None:
     assert f"{run['model']['parameters']:,}" in text_of(opened) and run["outcome"] in text_of(
         opened
     )
-    assert opened.locator("svg path.c-line").count() >= 2
+    assert opened.locator("svg path.line").count() >= 2
     lines = run.plot().axes[0].lines
     assert len(lines[0].get_xydata()) == len(run.curves()[0].lines[Bilingual("training", "训练")])
     loaded = regard.load(world.run("reviewer"))
     opened = shown(loaded)
     assert f"{loaded.model.parameter_count():,}" in text_of(opened)
-    assert opened.locator("svg path.c-line").count() >= 2
+    assert opened.locator("svg path.line").count() >= 2
 
 
 def test_an_evaluation(shown: Any, world: Any, tmp_path: Path) -> None:

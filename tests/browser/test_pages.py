@@ -73,7 +73,11 @@ def test_it_speaks_two_languages_and_remembers(page, files, kind):
     chinese = seen.locator("body").inner_text()
     assert len(HAN.findall(chinese)) > len(HAN.findall(english)) + 20
     assert not any(seen.locator(".en").evaluate_all("all => all.map(e => e.offsetWidth > 0)"))
-    seen.reload()
+    for _ in range(20):  # Chromium writes the storage a moment after the page has set it.
+        seen.reload()
+        if seen.evaluate("document.documentElement.lang") == "zh-Hans":
+            break
+        seen.wait_for_timeout(100)
     assert seen.evaluate("document.documentElement.lang") == "zh-Hans"
     seen.locator("#language").click()
     assert seen.locator("body").inner_text() == english

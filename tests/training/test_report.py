@@ -1,17 +1,14 @@
-"""Report, model card and curves: whole, readable, and safe whatever a run is called."""
+"""Report and model card: whole, readable, and safe whatever a run is called."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
-import xml.etree.ElementTree as tree
 
 import pytest
 
 from regard.formats.directory import save
 from regard.models import create
-from regard.report.curves import CurveLine, Panel, steps_between, svg
 from regard.training.report import RunRecord, outcome_of, write_card, write_report
 from tests.html import HOSTILE, Page
 
@@ -72,7 +69,7 @@ def test_the_report_says_what_the_run_was(tmp_path):
     page = Page(write_report(make(tmp_path)).read_text())
     assert "gpt · causal" in page.text and page.data["title"] == ["gpt · causal"] * 2
     assert "Best validation: bits per byte 2 at step 150, after 307,200 tokens." in page.text
-    assert "最好的验证结果：每字节比特数 2，在第 150 步" in page.text
+    assert "最好的验证结果：每字节比特数 2（第 150 步" in page.text
     for word in ("1,234,567", "409,600", "2 min 05 s", "1.5 GB", "40%", "steps = 200", "3,277"):
         assert word in page.text, word
     assert page.table("validation") == [[50, 3, 30], [100, 3, 30], [150, 2, 30], [200, 3, 30]]
@@ -117,7 +114,6 @@ def test_no_text_of_others_becomes_markup(tmp_path):
     card = write_card(tmp_path).read_text()
     outside = re.sub(r"(?s)```.*?```", "", card.split("---", 2)[2])
     assert "<script" not in outside
-    tree.parse(tmp_path / "curves.svg")
 
 
 @pytest.mark.parametrize("left", ["nothing", "only metrics", "broken"])
@@ -132,7 +128,7 @@ def test_what_is_missing_is_left_out(tmp_path, left):
     card, text = write_card(tmp_path).read_text(), page.text
     if left == "nothing":
         assert "Nothing was measured." in text and page.data["charts"] == {}
-        assert not (tmp_path / "curves.svg").exists() and "model-index" not in card
+        assert "curves" not in card and "model-index" not in card
     elif left == "only metrics":
         assert "Loss 2.5 at step 3; nothing was validated." in text
     else:  # without run.json the lowest first measure is the best
@@ -180,7 +176,7 @@ def test_a_model_that_opens_in_transformers_says_how(tmp_path):
     assert result["dataset"]["name"] == "docs" and result["task"]["type"] == "text-generation"
     assert f"GPT2LMHeadModel.from_pretrained('{run.name}')" in text
     assert f"regard.load('{run.name}')" in text
-    assert "| bits per byte | 2 |" in text and "![The curves of the run](curves.svg)" in text
+    assert "| bits per byte | 2 |" in text and "[report.html](report.html)" in text
     assert "| train | 90 | 100,000 | 420,000 | 4.2 |" in text
     assert "[budget]\nsteps = 200" in text
     assert "- path: docs" in text and "/home/me" not in text
@@ -211,59 +207,3 @@ def test_a_model_that_does_not_says_why(tmp_path):
 def test_no_result_is_claimed_that_was_not_measured(tmp_path):
     run = make(tmp_path, FACTS | {"best": None}, records=[{"step": 1, "loss": 3.0}])
     assert "model-index" not in front_matter(write_card(run).read_text())[0]
-
-
-# -- curves
-
-
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def test_curves_are_a_valid_picture():
-    faint = CurveLine("step", [(i, 5 + math.sin(i)) for i in range(1, 3000)], faint=True)
-    dots = CurveLine("<valid>", [(1, 5.0), (2999, 4.0), (5, math.nan)], 2, dots=True)
-    root = tree.fromstring(
-        svg([Panel("A & B", [faint, dots]), Panel("empty", [CurveLine("x", [])])])
-    )
-    paths = [e.get("d") for e in root.iter() if e.tag.endswith("path")]
-    assert sum(d.count(" ") for d in paths) < 3 * 600  # thinned
-    assert "NaN" not in "".join(paths) and "nan" not in "".join(paths)
-    circles = [e for e in root.iter() if e.tag.endswith("circle")]
-    assert len(circles) == 2
-    assert circles[0][0].text == "<valid> at 1: 5"
-    assert root.get("viewBox") == "0 0 640 250"
-
-
-def test_a_faint_line_does_not_decide_the_height():
-    noisy = CurveLine("step", [(0, 1.0), (1, 1e6), (2, 1.0)], faint=True)
-    calm = CurveLine("mean", [(0, 2.0), (2, 1.0)])
-    text = svg([Panel("loss", [noisy, calm])])
-    assert "clip-path" in text and "1M" not in text
-
-
-def test_one_point_and_a_flat_line_are_drawn():
-    for points in ([(5, 3.0)], [(1, 0.0), (2, 0.0)], [(1, -2.0), (9, -2.0)]):
-        picture = tree.fromstring(svg([Panel("x", [CurveLine("x", points)])]))
-        numbers = re.findall(r"-?[\d.]+", picture.find(f".//{SVG}path[@class]").get("d"))
-        assert all(0 <= float(n) <= 640 for n in numbers)
-
-
-def test_places_follow_the_numbers():
-    picture = tree.fromstring(svg([Panel("x", [CurveLine("x", [(0, 0.0), (10, 4.0)])])]))
-    assert picture.findall(f".//{SVG}path[@class]")[-1].get("d") == "M64.0 216.0 L624.0 52.0"
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (0, 4, [0, 1, 2, 3, 4]),
-        (2.1, 3.9, [2, 2.5, 3, 3.5, 4]),
-        (0, 2.5e-4, [0, 1e-4, 2e-4, 3e-4]),
-        (5, 5, [4.5, 4.75, 5, 5.25, 5.5]),
-    ],
-)
-def test_ticks_are_round_and_cover(low, high, expected):
-    ticks = steps_between(low, high)
-    assert ticks[0] <= low and ticks[-1] >= high and 3 <= len(ticks) <= 7
-    if low < high:
-        assert ticks == pytest.approx(expected)

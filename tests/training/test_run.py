@@ -36,7 +36,7 @@ def test_the_run_is_a_model_directory(where: Path, tmp_path: Path) -> None:
     for name, value in loaded.model.state_dict().items():
         assert torch.equal(value, best.tensors("weights")[name])
     assert loaded.tokenizer is not None and loaded.tokenizer.decode([8]) == "w8"
-    assert {"README.md", "report.html", "curves.svg", "run.json"} <= {
+    assert {"README.md", "report.html", "run.json"} <= {
         file.name for file in (tmp_path / "run").iterdir()
     }
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.text import Bilingual
+from regard.lab.compare.verdict import MEASURES
 from regard.report import notebook
 
 TABLES = 3  # metrics that are shown
+NAMES = {measure.key: measure.name for measure in MEASURES}
 
 
 class ComparisonResult(notebook.ShownTable):
@@ -20,7 +22,7 @@ class ComparisonResult(notebook.ShownTable):
         ]
         tables = [(key, rows) for key, rows in self["tables"].items() if rows][:TABLES]
         for key, rows in tables:
-            head = [Bilingual("model", "模型"), key.replace("_", " "),
+            head = [Bilingual("model", "模型"), NAMES.get(key, key),
                     Bilingual("interval", "区间"), Bilingual("best", "最好")]  # fmt: skip
             parts.append(notebook.Table(head, [row_of(row) for row in rows]))
         return parts

@@ -49,13 +49,13 @@ class RankedMetric:
 BITS = RankedMetric("bits_per_byte", Bilingual("bits per byte", "每字节比特数"), falling=True)
 HIDDEN = RankedMetric(
     "masked_accuracy",
-    Bilingual("hidden words guessed", "遮盖词猜对率"),
+    Bilingual("hidden words guessed", "被遮盖的词的准确率"),
     share=True,
     unit=Bilingual("words", "词"),
 )
 PAIRS = RankedMetric(
     "minimal_pairs",
-    Bilingual("real sentences preferred", "偏好原句的比例"),
+    Bilingual("real sentences preferred", "选中原句的比例"),
     share=True,
     unit=Bilingual("sentences", "句子"),
 )
@@ -65,7 +65,7 @@ PSEUDO = RankedMetric(
 PROBE = RankedMetric("probe_accuracy", Bilingual("linear probe", "线性探针准确率"), share=True)
 PREFIX = RankedMetric(
     "prefix_bits_per_byte",
-    Bilingual("bits per byte, given a prefix", "给定前文的每字节比特数"),
+    Bilingual("bits per byte, given a prefix", "给定前缀的每字节比特数"),
     falling=True,
 )
 RANKED = (BITS, HIDDEN, PAIRS)

@@ -169,9 +169,9 @@ class Reinforce(PreferenceObjective):
                 reader, logits, pick=pick, process=None, ends=[end], limit=o.max_new_tokens
             )
             for step in walk.steps():
-                for number, token, chance in step:
-                    replies[number].append(token)
-                    chances[number].append(chance)
+                for each in step:
+                    replies[each.number].append(each.token)
+                    chances[each.number].append(each.logprob)
         torch.clear_autocast_cache()  # older torch versions keep casts that have no gradient
         prompts = [prompt for prompt in prompts for _ in range(o.group)]
         return self.laid_out(prompts, replies, chances, next(writer.parameters()))

@@ -30,7 +30,7 @@ def page(result: Figures) -> str:
     about: list[tuple[Text, Any]] = [
         (WORDS["family"], str(result["family"])),
         (WORDS["depth"], result["depth"]),
-        (str(result["of"]), units),
+        (WORDS.get(f"of_{result['of']}") or str(result["of"]), units),
         (WORDS["seeds"], result["seeds"]),
         (WORDS["kind"], str(result["kind"])),
     ]
@@ -51,13 +51,13 @@ def page(result: Figures) -> str:
             for row in result["layers"]
         ],
         baselines=[
-            [f"{what} {name}: {level}", Figure(value, f"{value:.3f}")]
+            [baseline(what, name, level), Figure(value, f"{value:.3f}")]
             for what, figures in result["baselines"].items()
             for name, levels in figures.items()
             for level, value in levels.items()
         ],
         relations=[relation(row) for row in result.get("relations", {}).get("trained", [[]])[0]],
-        notes=list(result["notes"]),
+        notes=[pages.translated(str(note)) for note in result["notes"]],
     )  # fmt: skip
 
 
@@ -72,6 +72,13 @@ def heading(result: Figures, title: str, source: str, what: str, name: str) -> T
     return Bilingual(f"{both.en}, {WORDS[source].en}", f"{both.zh}，{WORDS[source].zh}")
 
 
+def baseline(what: str, name: str, level: str) -> Text:
+    """What a number is that is the same in all layers."""
+    figure = pages.both_of(WORDS.get(f"{what}_{name}") or named(name))
+    own = pages.both_of(pages.translated(level, "probe"))
+    return Bilingual(f"{figure.en}: {own.en}", f"{figure.zh}：{own.zh}")
+
+
 def shown(figure: Figures | None) -> Figure | None:
     return Figure(figure["mean"], cell(figure)) if figure else None
 
@@ -80,7 +87,8 @@ def relation(row: Figures) -> list[Any]:
     best = f"{row['layer']}·{row['head']}"
     words, ratio, always = row["words"], row["accuracy"], row["baseline"]
     numbers = [Figure(ratio, f"{ratio:.3f}"), Figure(always, f"{row['offset']:+d}: {always:.3f}")]
-    return [row["relation"], Figure(words, f"{words:,}"), best, row["direction"], *numbers]
+    way = pages.translated(str(row["direction"]), "probe")
+    return [row["relation"], Figure(words, f"{words:,}"), best, way, *numbers]
 
 
 # -- charts
@@ -103,11 +111,9 @@ def charts(result: Figures) -> dict[str, LineChart]:
             lines.append(curve(rows, "trained", control, name, "control"))
         for level, value in result["baselines"].get(what, {}).get(name, {}).items():
             ends = [(layers[0], value), (layers[-1], value)]
-            known = f"{value:.3g}"
-            title = (
-                WORDS["majority"] if level == "majority" else Bilingual(*[level + " {value}"] * 2)
-            )
-            lines.append(Line(filled(title, value=known), ends, LEVEL))
+            own = pages.both_of(pages.translated(level, "probe"))
+            name_of_level = Bilingual(*(f"{each} {value:.3g}" for each in own))
+            lines.append(Line(name_of_level, ends, LEVEL))
         x = ChartAxis(WORDS["layer"], "count", ticks=layers)
         drawn[f"{what}-{name}"] = LineChart(WORDS[f"{what}_{name}"], lines, x)
     return drawn

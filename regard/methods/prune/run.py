@@ -6,7 +6,7 @@ product computes as slowly as any other number.
 DIR/
   config.json, model.safetensors, …  the model, opened like any other
   prune.json                         the report
-  heads.svg                          the importance of each head, if it was measured
+  heads.html                         the importance of each head, if it was measured
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from regard.methods.prune.importance import importances, losses, normalized
 from regard.methods.smaller import Watch, check_out, write_measured
 from regard.models.extensions import extend
 from regard.models.extensions.pruned import networks_of, remaining, sites
-from regard.report.heatmap import heat_map
+from regard.report import pages
+from regard.report.charts import HeatChart
 from regard.training.optimizer import matrices_of
 
-REPORT, PICTURE = "prune.json", "heads.svg"
+REPORT, PICTURE = "prune.json", "heads.html"
 ZEROS = (
     "the zeros of --weights are stored and multiplied like any other number: the model is neither "
     "smaller nor faster, and further training changes them unless optimizer.keep_sparsity=true"
@@ -271,8 +272,8 @@ def zero_smallest(model: nn.Module, share: float, scope: str) -> dict[str, Any]:
 
 
 def importance_map(model: nn.Module, scores: Scores) -> str:
-    """Draws a heat map with one row for each attention; the cell of a head that it does not have is
-    empty."""
+    """Returns a page with a heat map: one row for each attention. The cell of a head that it does
+    not have is empty."""
     numbers = {name: remaining(parts[0]) for name, parts in sites(model).items()}
     columns = range(max(map(max, numbers.values())) + 1)
     rows = []
@@ -280,5 +281,7 @@ def importance_map(model: nn.Module, scores: Scores) -> str:
         values = dict(zip(heads, scores[name].tolist(), strict=True))
         rows.append([values.get(head, math.nan) for head in columns])
     labels = [name.removesuffix(".layer").removesuffix(".attention") for name in numbers]
-    drawing = heat_map(rows, labels, [str(head) for head in columns], "importance of the heads")
-    return drawing.replace("rows look at columns", "layers, and the numbers of their heads")
+    words = pages.words("prune")
+    names = [pages.filled(words["head"], number=str(head)) for head in columns]
+    chart = HeatChart(words["title"], labels, names, rows)
+    return pages.page("prune", words["title"], locales=["prune"], charts={"heads": chart})

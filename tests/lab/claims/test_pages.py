@@ -28,7 +28,7 @@ def test_a_page_shows_what_was_recorded(scaling):
     for cell in facts["cells"]:
         assert all(f"{value:.6g}" in seen.text for value in cell["figures"].values())
     assert study.statement.en in seen.text and study.statement.zh in seen.text
-    assert "reproduced" in seen.text and "得到复现" in seen.text
+    assert "reproduced" in seen.text and "已复现" in seen.text
     assert "regard claims run scaling" in seen.text and "--seeds" not in seen.text
 
 

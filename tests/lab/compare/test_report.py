@@ -81,7 +81,7 @@ def test_pseudo_likelihoods_and_prefixes_are_never_among_exact_bits(whole):
         rows = report["tables"][key]
         assert {row["model"] for row in rows} == models
         assert not any(row["best"] for row in rows)
-    assert "not to be ranked" in html
+    assert "cannot be ranked" in html
     for panel in curve_panels(report):
         models = {line["model"] for line in panel["lines"]}
         assert models <= exact if panel["group"] == "exact" else not models & exact

@@ -145,7 +145,7 @@ def test_nobody_is_best_or_last_by_guessing():
     guess = (0.061, 0.05, 0.075)
     sentence = verdict(masked(bert=guess, xlnet=(0.06, 0.05, 0.07)))[0]
     assert "no model is above guessing (6.0%)" in sentence.en and "best" not in sentence.en
-    assert "没有一个模型明显超过瞎猜（6.0%）" in sentence.zh
+    assert "没有模型明显超过随机猜测（6.0%）" in sentence.zh
     sentence = verdict(masked(bert=(0.3, 0.27, 0.33), xlnet=guess))[0]
     assert "only bert is above guessing, with 30.0%" in sentence.en and "last" not in sentence.en
     assert "Not above guessing (6.0%) by more than the noise: xlnet" in sentence.en
@@ -212,13 +212,13 @@ def test_speed_is_that_of_a_model_over_its_seeds():
     facts = facts_of(2, gpt=[(2.0, 1.9, 2.1)] * 2, lstm=[(2.5, 2.4, 2.6)] * 2)
     facts["cells"]["lstm-2"]["tokens_per_second"] = 3000.0
     text = [each.en for each in verdict(facts)]  # lstm 1,000 and 3,000; gpt 1,000 and 500
-    assert "lstm and gpt learn about equally fast (2,000 tokens a second)." in text
+    assert "lstm and gpt train about equally fast (2,000 tokens a second)." in text
     for seed, speed in ((1, 2000.0), (2, 2001.0)):
         facts["cells"][f"lstm-{seed}"]["tokens_per_second"] = speed
         facts["cells"][f"gpt-{seed}"]["tokens_per_second"] = speed - 1000
-    assert any(each.en.startswith("lstm learns fastest (2,000 tokens") for each in verdict(facts))
+    assert any(each.en.startswith("lstm trains fastest (2,000 tokens") for each in verdict(facts))
     once = verdict(facts_of(gpt=GPT, lstm=LSTM))
-    assert any(each.en.startswith("In its one run gpt learned fastest") for each in once)
+    assert any(each.en.startswith("In its one run gpt trained fastest") for each in once)
 
 
 def test_a_probe_says_nothing_that_an_untrained_twin_says_too():
@@ -253,4 +253,4 @@ def test_a_single_document_does_not_show_the_noise():
         cell["bits_per_byte_interval"] = None
     first = verdict(by_document(facts, gpt=[20.0], lstm=[25.0]))[0]
     assert "cannot be told apart" in first.en and "do not show the noise" in first.en
-    assert "within the noise" not in first.en and "看不出噪声" in first.zh
+    assert "within the noise" not in first.en and "无法估计噪声" in first.zh

@@ -33,9 +33,9 @@ from regard.training.report import replace
 
 NAME, GALLERY = "claim.html", "gallery.html"
 VERDICTS = {
-    REPRODUCED: Bilingual("reproduced", "得到复现"),
-    NOT: Bilingual("not reproduced", "未能复现"),
-    UNDECIDED: Bilingual("undecided", "无法判定"),
+    REPRODUCED: Bilingual("reproduced", "已复现"),
+    NOT: Bilingual("not reproduced", "未复现"),
+    UNDECIDED: Bilingual("undecided", "无定论"),
 }
 MARKS = {REPRODUCED: ("yes", "✓"), NOT: ("no", "✗"), UNDECIDED: ("open", "~")}
 
@@ -153,7 +153,7 @@ def effort_of(facts: dict[str, Any]) -> Bilingual:
     en, zh = "1 seed" if seeds == 1 else f"{seeds} seeds", f"{seeds} 个随机种子"
     if share == 1:
         return Bilingual(en, zh)
-    return Bilingual(f"{en}, {share:g} times the usual effort", f"{zh}，通常工作量的 {share:g} 倍")
+    return Bilingual(f"{en}, {share:g} times the usual effort", f"{zh}，标准工作量的 {share:g} 倍")
 
 
 def reasons(because: str, along: bool) -> list[Bilingual]:
@@ -176,7 +176,7 @@ CHINESE = (  # of what a rule says about the numbers that decided
     ),
     (r"^(\S+), (.+?) over (.+?): ", r"\2 与 \3 的 \1 之比："),
     (r"^([^:]+) at (\S+): ", r"\1（在 \2 处）："),
-    (r"^(\S+) of (.+?):", r"\2 的 \1："),
+    (r"^(\S+) of (.+?): ?", r"\2 的 \1："),
 )
 
 
