@@ -34,7 +34,7 @@ OF_PROMPTS = {"--shots", "--shots-from", "--template", "--verbalizer", "--shot-s
               "--fixed-shots", "--instruction", "--separator", "--score", "--neutral",
               "--blank"}  # fmt: skip
 OF_NGRAM = {"--ngram-order", "--max-tokens"}
-OF_TEST = {"--against", "--show-errors", "--strict", "--split"}
+OF_TEST = {"--against", "--pairs", "--show-errors", "--strict", "--split"}
 
 
 # -- evaluate
@@ -92,7 +92,8 @@ def evaluate(
 
     With --shots the model is prompted, and its weights do not change: answers to choose from are
     scored by their likelihood, others are generated up to the end of the line. With --baseline the
-    n-gram (modified Kneser-Ney) of a data directory is measured.
+    n-gram (modified Kneser-Ney) of a data directory is measured. With --pairs DATA are minimal
+    pairs (JSON Lines with sentence_good and sentence_bad): does the model prefer the good sentence?
 
     \b
     Examples:
@@ -103,6 +104,7 @@ def evaluate(
       regard evaluate ./my-gpt ./data --split valid --json
       regard evaluate my-gpt reviews.jsonl --task classify --shots 0 --verbalizer pos=great
       regard evaluate my-gpt copa.jsonl --task choose --shots 1 --shots-from train.jsonl
+      regard evaluate my-bert --pairs blimp/*.jsonl
       regard evaluate ./data --baseline --ngram-order 3 --out ngram.safetensors
     """
     by_prompts = not OF_PROMPTS.isdisjoint(typed)

@@ -32,6 +32,9 @@ def test_lines(result: Table) -> Iterator[str]:
     if result.get("classes"):
         yield ""
         yield from class_table(result["classes"])
+    if result.get("phenomena"):
+        yield ""
+        yield from phenomenon_table(result["phenomena"])
     for name, value in (result.get("signatures") or {}).items():
         yield f"{name}  {value}"
     if compared := result.get("comparison"):
@@ -51,6 +54,16 @@ def class_table(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"{row['label']:<{margin}}" + "".join(f"{cell:>11}" for cell in cells)
     if len(rows) > CLASSES:
         yield f"and {len(rows) - CLASSES:,} more"
+
+
+def phenomenon_table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yields the accuracy of each phenomenon of minimal pairs with its interval."""
+    margin = max(10, *(len(row["label"]) for row in rows)) + 2
+    yield f"{'phenomenon':<{margin}}{'pairs':>9}{'accuracy':>11}"
+    for row in rows:
+        low, high = map(shown, row["interval"])
+        counts = f"{row['pairs']:>9,}{shown(row['accuracy']):>11}"
+        yield f"{row['label']:<{margin}}{counts}   {low} to {high}"
 
 
 def shown(value: float | None) -> str:

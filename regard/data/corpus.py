@@ -41,7 +41,7 @@ MARKER_KINDS: dict[str, Any] = {
 }
 SPLIT_KINDS: dict[str, Any] = {
     "documents": int, "sentences": int, "tokens": int, "bytes": int, "shards": list[int],
-    "checksums": dict[str, str] | None,
+    "checksums": dict[str, str] | None, "words": int | None,
 }  # fmt: skip
 ROLES = ("end", "pad", "unknown", "start", "cls", "sep", "mask")
 
@@ -100,6 +100,7 @@ class CorpusWriter:
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.shards: list[int] = []
         self.tokens = self.documents = self.sentences = self.bytes = 0
+        self.words: int | None = None  # of the source text, between white space; None: not counted
         self.inside = False  # whether the document continues with the next `extend`
         self.out: ShardFile | None = None
         self.checksums: dict[str, str] = {}
@@ -161,6 +162,7 @@ class CorpusWriter:
             "sentences": self.sentences,
             "tokens": self.tokens,
             "bytes": self.bytes,
+            "words": self.words,
             "shards": self.shards,
             "checksums": self.checksums,
         }

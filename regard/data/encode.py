@@ -33,6 +33,24 @@ class Batch:
     bytes: int = 0
 
 
+class WordCounter:
+    """Counts the words of a text, which white space separates. The text may arrive in pieces, and a
+    word may begin in one piece and end in another."""
+
+    def __init__(self) -> None:
+        self.inside = False  # whether the last piece ended inside of a word
+
+    def __call__(self, piece: str) -> int:
+        if not piece:
+            return 0
+        continued = self.inside and not piece[0].isspace()
+        self.inside = not piece[-1].isspace()
+        return len(piece.split()) - continued
+
+    def close(self) -> None:
+        self.inside = False
+
+
 class DocumentEncoder:
     """Encodes documents that arrive sentence by sentence; sentence ends are exact token boundaries.
 
@@ -52,6 +70,8 @@ class DocumentEncoder:
         )
         self.joiner = Joiner.of(fast)
         self.unknown = np.zeros(len(SPLITS), np.int64)
+        self.words = WordCounter()
+        self.word_counts = [0] * len(SPLITS)
         self.length = 0  # bytes of the open document
         self.batch = Batch()
         self.pool = ThreadPoolExecutor(1)
@@ -72,6 +92,12 @@ class DocumentEncoder:
             sentences = [""]
         self.length += length
         self.batch.bytes += length
+        for sentence in sentences:
+            self.word_counts[split] += self.words(sentence)
+            if pair:
+                self.words.close()
+        if closes:
+            self.words.close()
         for start in range(0, len(sentences), UNITS):
             part = sentences[start : start + UNITS]
             batch, last = self.batch, [False] * len(part)
@@ -156,6 +182,7 @@ class DocumentEncoder:
             self.write(*self.running)
         facts = {}
         for split, writer in enumerate(self.writers):
+            writer.words = self.word_counts[split]
             facts[SPLITS[split]] = {**writer.close(), "unknown": int(self.unknown[split])}
             if self.chunkers:
                 facts[SPLITS[split]]["repeated"] = self.chunkers[split].repeated

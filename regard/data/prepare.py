@@ -313,7 +313,7 @@ def whole(stream: Iterator[TextPiece]) -> Iterator[TextPiece]:
 
 
 def added(splits: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    names = ("documents", "sentences", "tokens", "bytes", "unknown")
+    names = ("documents", "sentences", "words", "tokens", "bytes", "unknown")
     return {name: sum(split[name] for split in splits.values()) for name in names}
 
 
@@ -322,6 +322,7 @@ def figures(split: dict[str, Any]) -> dict[str, Any]:
     return {
         "documents": split["documents"],
         "sentences": split["sentences"],
+        "words": split["words"],
         "tokens": tokens,
         "bytes": split["bytes"],
         "bytes_per_token": round(split["bytes"] / tokens, 3) if tokens else None,

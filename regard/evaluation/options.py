@@ -47,6 +47,10 @@ class EvaluateOptions:
     limit: Annotated[int, LIMIT] = 0  # test on the first N examples; 0: all
     worst: Annotated[int, Option("Show N errors.", "--show-errors", "N")] = 20
     precision: Annotated[str, PRECISION] = "fp32"
+    pairs: Annotated[
+        bool,
+        Option("DATA are minimal pairs, as those of BLiMP: which sentence does the model prefer?"),
+    ] = False
     language: Annotated[str, LANGUAGE] = ""  # "": Chinese if most letters are Han, else English
     strict: Annotated[bool, Option("Tags: count only entities that the tagging scheme allows.")] = (
         False

@@ -58,6 +58,9 @@ def write_page(path: Path | str, results: Result) -> Path:
             [str(r.get("label", "")), *(cell(r.get(c)) for c in columns)]
             for r in results.get("classes") or []
         ],
+        phenomenon_columns=[WORDS["phenomenon"], WORDS["field"], WORDS["paradigms"],
+                            WORDS["pair_count"], named("accuracy"), WORDS["interval"]],
+        phenomena=[phenomenon(row) for row in results.get("phenomena") or []],
         confusion=confusion(labels, matrix) if labels and few else None,
         mixed_up=[] if few else mixed_up(labels, matrix),
         calibration_error=filled(WORDS["calibration_error"], error=error),
@@ -148,6 +151,13 @@ def verdict(text: str, main: str) -> Text:
             chinese = re.sub(r" interval (\S+) to ", r" 区间 \1 至 ", chinese)
             return filled(WORDS[key], **values | {"evidence": Bilingual(evidence, chinese)})
     return text
+
+
+def phenomenon(row: Result) -> list[Any]:
+    """A row of the table of minimal pairs."""
+    low, high = row["interval"]
+    counts = [cell(row[key]) for key in ("paradigms", "pairs", "accuracy")]
+    return [row["label"], row["field"] or "–", *counts, f"{number(low)} – {number(high)}"]
 
 
 def confusion(labels: Sequence[Any], matrix: Sequence[Sequence[int]]) -> dict[str, Any]:

@@ -68,14 +68,17 @@ def examine(
     progress = Progress(quiet=quiet)
     try:
         loaded = load_to_device(run)
-        if plan.task:
-            plan = replace(plan, task=check_task(loaded, [plan.task]))
-        if examples_asked(loaded, data, plan):
-            result, rows = examine_task(loaded, run, data, plan, progress_callback(progress))
+        watch = progress_callback(progress)
+        if plan.pairs:
+            from regard.evaluation.minimal_pairs import examine_pairs
+
+            result, rows = examine_pairs(loaded, data, plan, watch)
+        elif examples_asked(loaded, data, plan := checked(loaded, plan)):
+            result, rows = examine_task(loaded, run, data, plan, watch)
         else:
             from regard.evaluation.language_modeling import examine_text
 
-            result, rows = examine_text(loaded, run, data, plan, progress_callback(progress))
+            result, rows = examine_text(loaded, run, data, plan, watch)
     finally:
         progress.close()
     result |= {"title": f"{Path(run).resolve().name}: {result['task']}", "model": run,
@@ -84,6 +87,11 @@ def examine(
     plain: dict[str, Any] = jsonable(result)
     write(out, plain, rows)
     return plain
+
+
+def checked(loaded: Checkpoint, plan: Plan) -> Plan:
+    """Returns the plan with the name of a task that this model has; refuses another task."""
+    return replace(plan, task=check_task(loaded, [plan.task])) if plan.task else plan
 
 
 def examples_asked(loaded: Checkpoint, data: Sequence[str], plan: Plan) -> bool:

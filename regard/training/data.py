@@ -102,6 +102,13 @@ class TextData:
             raise too_short(corpus, config.batch.seq_len)
         return corpus
 
+    def words(self, config: Recipe) -> int | None:
+        """Returns the words of the training text; None for data whose words were not counted."""
+        if self.of_examples:
+            return None
+        words: int | None = read_marker(Path(config.data))["splits"]["train"].get("words")
+        return words
+
     def about(self, built: BuiltData) -> Table:
         """Returns the facts about the data for run.json."""
         data = read_marker(Path(built.config.data))

@@ -41,6 +41,7 @@ from regard.training.resolve import (
     RunFacts,
     disturbs,
     lr_scale,
+    milestones_of,
     paper_of,
     several_passes,
     with_budget,
@@ -68,6 +69,7 @@ class TrainingPlan:
     facts: dict[str, Any]
     peak: float  # FLOP/s of matrix products on the devices of all processes, measured
     step_flops: float
+    milestones: dict[int, list[int]]  # the words after which a model is saved, by their step
 
 
 def prepare(
@@ -115,14 +117,18 @@ def prepare(
         if config.budget.steps is None:
             pace = f"{timing.seconds:.3g} s a step: {frozen.budget.minutes:g} minutes are"
             note(f"{pace} {counted(frozen.budget.steps, 'step')}")
-    for text in () if resumed else notes(recipe, frozen, paper, model, time.perf_counter() - began):
-        note(text)
+    milestones = milestones_of(frozen, len(objective), data.words(frozen))
+    if not resumed:
+        gone = time.perf_counter() - began
+        late = late_milestones(milestones, frozen.budget.steps)
+        for text in (*notes(recipe, frozen, paper, model, gone), *late):
+            note(text)
     set_pace(frozen, loop, model)
     flops = run.flops * work(model)
     chosen = frozen.optimizer
     facts["learning"] = f"{chosen.name}, lr {chosen.lr:.3g}, {frozen.schedule.name}"
     facts |= {"steps": frozen.budget.steps, "gemm_peak": peak, "step_flops": flops}
-    return TrainingPlan(frozen, objective, valid, batches, loop, facts, peak, flops)
+    return TrainingPlan(frozen, objective, valid, batches, loop, facts, peak, flops, milestones)
 
 
 def notes(
@@ -162,6 +168,15 @@ def notes(
         yield (
             f"with the schedule {config.schedule.name} the rate is a factor, and the highest "
             f"learning rate is {highest:.2g}; --schedule linear takes --lr as it is"
+        )
+
+
+def late_milestones(milestones: dict[int, list[int]], steps: int) -> Iterator[str]:
+    late = [words for step, each in milestones.items() for words in each if step > steps]
+    if late:
+        yield (
+            f"this run of {counted(steps, 'step')} ends before {late[0]:,} words of the text are "
+            "read, so checkpoint.at_words saves no model there"
         )
 
 

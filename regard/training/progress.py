@@ -380,6 +380,14 @@ def number(value: Any) -> str:
     return f"{value:.4g}" if 1e-3 <= abs(value) < 1e6 else f"{value:.2e}"
 
 
+def short_count(count: int) -> str:
+    """Writes 1,000,000 as 1M and 250,000 as 250k; a count that is not round stays as it is."""
+    for letter, unit in (("M", 10**6), ("k", 10**3)):
+        if count % unit == 0:
+            return f"{count // unit}{letter}"
+    return str(count)
+
+
 def duration(seconds: float) -> str:
     if not math.isfinite(seconds):
         return "?"

@@ -137,6 +137,11 @@ class Checkpointing:
     every: Annotated[int | None, Key("Steps between two checkpoints; open: by time.")] = None
     minutes: Annotated[float, Key("Minutes between two: the most work that can be lost.")] = 5.0
     keep: Annotated[int, Key("How many checkpoints stay.")] = 2
+    at_words: Annotated[
+        list[int] | None,
+        Key("The model is also saved, as RUN/words-1M and so on, when so many words of the text "
+            "were read, counted over all passes: [1000000,10000000]."),
+    ] = None  # fmt: skip
     average: Annotated[
         int | None, Key("The final model is the mean of the last N checkpoints.")
     ] = None

@@ -336,6 +336,28 @@ def budget_of(config: Resolved, paper: PaperDefaults, facts: RunFacts) -> Budget
     return Budget(steps=steps, minutes=budget.minutes, clock=budget.clock)
 
 
+def milestones_of(config: Resolved, samples: int, words: int | None) -> dict[int, list[int]]:
+    """Returns the steps after which `checkpoint.at_words` of the text were read, with these words.
+    A pass over all samples reads all words; a model that is asked for after the last step is not
+    made."""
+    wanted = config.checkpoint.at_words or []
+    if any(count < 1 for count in wanted) or len(set(wanted)) < len(wanted):
+        raise ConfigError(
+            f"checkpoint.at_words is {wanted}; give different numbers of words, each above 0"
+        )
+    if wanted and not words:
+        raise ConfigError(
+            f"checkpoint.at_words counts the words of prepared text, and {config.data} does not "
+            "say how many it has; prepare the text again, or leave the key out"
+        )
+    milestones: dict[int, list[int]] = {}
+    for count in wanted:
+        assert words
+        step = max(1, round(count / words * samples / config.batch.size))
+        milestones.setdefault(step, []).append(count)
+    return milestones
+
+
 def frozen_of(optimizer: Optimizer, layers: int) -> int:
     """Returns the number of layers that do not learn at first."""
     frozen, thaw = optimizer.freeze_layers or 0, optimizer.unfreeze_every or 0

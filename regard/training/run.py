@@ -8,6 +8,7 @@ RUN/
   report.html, README.md
   manifest.json    size and SHA-256 of each of these files, written when the run ends
   checkpoints/     the states from which the run can resume
+  words-1M/ …      the models after so many words, if checkpoint.at_words names them
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ from regard.core.tables import from_table
 from regard.formats import directory
 from regard.formats.format import ended_by
 from regard.formats.registry import read_config
+from regard.formats.weights import aligned
 from regard.objectives.base import Objective, hooks_of
 from regard.training import checkpoint
 from regard.training import recipe as recipes
@@ -54,11 +57,13 @@ from regard.training.progress import (
     figures,
     number,
     peak_share,
+    short_count,
     watch,
 )
 from regard.training.recipe import FrozenConfig, Recipe, replaced
 from regard.training.train_module import Interrupted, TrainModule, validate
 
+Files = Mapping[str, Mapping[str, torch.Tensor]]
 STORED = ("weights", "optimizer", "memory")  # what a checkpoint holds
 RECIPE, FACTS, METRICS = "recipe.toml", "run.json", "metrics.jsonl"
 FOREVER = 2**62  # steps
@@ -151,6 +156,7 @@ class TrainingRun:
         while self.unfinished() and self.outcome == "done":
             metrics = self.loop.step(last, lambda: [bool(stop.asked), self.save_due(), self.late()])
             self.record(metrics)
+            self.reach_milestones()  # before any checkpoint: a killed run repeats it
             stopping, due, late = metrics.flags
             self.validate_if_due(stop)
             if due or (stopping and self.unfinished()):
@@ -261,16 +267,36 @@ class TrainingRun:
             return
         facts = {"progress": self.loop.facts(), "reason": reason}
         files = {name: tensors for name, tensors in self.loop.tensors().items() if tensors}
-
-        def collect() -> None:
-            for _ in whole(files) if self.loop.engine.sharded else ():
-                pass
-
         self.metrics.flush()
         self.group.first_does(
-            lambda: self.checkpoints.save(step, files, facts, best=best), StorageError, collect
+            lambda: self.checkpoints.save(step, files, facts, best=best),
+            StorageError,
+            partial(self.gather, files),
         )
         self.saved_at, self.saved_step = time.monotonic(), step
+
+    def reach_milestones(self) -> None:
+        """Saves the model if so many words were read as `checkpoint.at_words` names."""
+        for words in self.plan.milestones.get(self.loop.progress.step, ()):
+            place = self.out / f"words-{short_count(words)}"
+            weights = {"weights": self.loop.tensors()["weights"]}
+            self.group.first_does(
+                partial(self.save_weights, weights, place),
+                StorageError,
+                partial(self.gather, weights),
+            )
+            self.watch.note(f"{words:,} words were read: the model is {place}")
+
+    def save_weights(self, files: Files, place: Path) -> None:
+        plain, tensors = self.plain_model(), whole(files)
+        names = aligned(files["weights"])
+        plain.load_state_dict(dict(zip(names, tensors, strict=True)))
+        self.save_model(plain, place)
+
+    def gather(self, files: Files) -> None:
+        """Runs in all other processes while the first one writes weights that are sharded."""
+        for _ in whole(files) if self.loop.engine.sharded else ():
+            pass
 
     def restore(self) -> None:
         saved = self.newest()
@@ -360,9 +386,7 @@ class TrainingRun:
 
     def export(self) -> None:
         """Saves the best model (or the mean of the last ones) as a model directory."""
-        plain = model_for(self.recipe, self.plan.objective)
-        if self.recipe.engine.precision == "fp64":
-            plain.double()
+        plain, hooks = self.plain_model(), hooks_of(self.plan.objective)
         count = self.recipe.checkpoint.average or 0
         chosen = self.checkpoints.best() or self.checkpoints.latest()
         if chosen is None:
@@ -372,8 +396,23 @@ class TrainingRun:
             plain.load_state_dict(mean([saved.tensors("weights") for saved in last]))
         else:
             plain.load_state_dict(chosen.tensors("weights"))
+        valid = None if self.outcome == "interrupted" else self.valid
+        hooks.on_train_end(plain.eval().to(self.device), valid)
+        self.save_model(plain, self.out)
+        hooks.save_extras(plain, self.out)
+        if valid is not None:
+            learner = TrainModule(plain, self.plan.objective)
+            precision = self.recipe.engine.precision
+            self.final = validate(learner, valid, ProcessGroup(), self.device, precision).figures
+
+    def plain_model(self) -> Any:
+        """Returns a model of the run's shape, whose weights are to be loaded."""
+        plain = model_for(self.recipe, self.plan.objective)
+        return plain.double() if self.recipe.engine.precision == "fp64" else plain
+
+    def save_model(self, plain: Any, place: Path) -> None:
+        """Writes a model directory, with what the model's own source and its objective add."""
         objective = self.plan.objective
-        hooks = hooks_of(objective)
         source, generation = {}, None
         base = Path(self.recipe.model)
         if (base / "config.json").is_file():
@@ -381,15 +420,8 @@ class TrainingRun:
             source = ended_by(read_config(base), end)
             generation = directory.read_generation_config(base)
             generation = generation if generation is None else ended_by(generation, end)
-        source |= hooks.hf_config()
-        valid = None if self.outcome == "interrupted" else self.valid
-        hooks.on_train_end(plain.eval().to(self.device), valid)
-        directory.save(plain, self.out, objective.corpus.tokenizer, source, generation)
-        hooks.save_extras(plain, self.out)
-        if valid is not None:
-            learner = TrainModule(plain, objective)
-            precision = self.recipe.engine.precision
-            self.final = validate(learner, valid, ProcessGroup(), self.device, precision).figures
+        source |= hooks_of(objective).hf_config()
+        directory.save(plain, place, objective.corpus.tokenizer, source, generation)
 
     def last_words(self) -> str:
         step, steps = self.loop.progress.step, self.recipe.budget.steps
