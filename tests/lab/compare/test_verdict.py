@@ -116,7 +116,7 @@ def test_nobody_is_last_whose_interval_overlaps_the_one_before():
     first = verdict(facts)[0]
     assert "gpt is best with 2.000." in first.en and "last" not in first.en
     facts["cells"]["lstm-1"]["bits_per_byte_interval"] = [2.61, 2.7]
-    assert "the last is lstm" in verdict(facts)[0].en and "最后是 lstm" in verdict(facts)[0].zh
+    assert "the last is lstm" in verdict(facts)[0].en and "末位是 lstm" in verdict(facts)[0].zh
 
 
 def test_one_seed_is_said_to_be_one_over_documents():
