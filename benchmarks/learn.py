@@ -20,6 +20,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -77,6 +78,9 @@ def checked(words: Sequence[str] | None = None) -> argparse.Namespace:
         of.error(f"--nanogpt: {options.nanogpt} has no train.py; give a clone of nanoGPT")
     else:
         options.nanogpt = options.nanogpt.resolve()
+    if set(TRAINERS) & set(options.others) and find_spec("accelerate") is None:
+        of.error("the Trainer needs the library 'accelerate'; install it, or leave the Trainer out "
+                 "(--others ngram nanogpt)")  # fmt: skip
     options.out = options.out.resolve()
     return options
 
@@ -118,7 +122,8 @@ def measured(options: argparse.Namespace) -> list[Cell]:
             file = options.out / "cells" / f"{name_of(text)}-{side}-{minutes:g}m-{seed}.json"
             words = ["--side", side, "--data", str(data), "--minutes", f"{minutes or 1:g}",
                      "--threads", str(options.threads), "--seeds", str(seed),
-                     "--out", str(options.out / "work"), "--size", options.size]  # fmt: skip
+                     "--out", str(options.out / "work"), "--size", options.size,
+                     "--others"]  # fmt: skip
             words += ["--nanogpt", str(options.nanogpt)] if side == "nanogpt" else []
 
             def make(words: list[str] = words) -> Cell:

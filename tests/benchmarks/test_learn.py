@@ -56,6 +56,7 @@ def test_a_board_goes_on_where_it_was_stopped(
         return learn_sides.cell("bits_per_byte", value, 30.0, [(s, v) for s, v in curve])
 
     monkeypatch.setattr(learn, "in_process", cell)
+    monkeypatch.setattr(learn, "find_spec", lambda library: library)
     (tmp_path / "nano").mkdir()
     (tmp_path / "nano" / "train.py").write_text("")
     words = ["--data", str(text / "squares.txt"), "--minutes", "0.5", "--families", "gpt",
@@ -98,6 +99,17 @@ def test_what_would_fail_after_an_hour_is_refused_at_once(
     with pytest.raises(SystemExit):
         learn.main(words)
     assert words[1] in capsys.readouterr().err or words[0] in ("--minutes", "--threads")
+
+
+def test_the_trainer_is_refused_without_its_library(
+    text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(learn, "find_spec", lambda library: None)
+    words = ["--data", str(text / "squares.txt")]
+    with pytest.raises(SystemExit):
+        learn.main(words)
+    assert "accelerate" in capsys.readouterr().err
+    assert learn.checked([*words, "--others", "ngram"]).others == ["ngram"]
 
 
 def test_characters_are_the_text_of_our_splits(text: Path, tmp_path: Path) -> None:
@@ -156,6 +168,7 @@ def test_our_sides_by_their_commands(side: str, text: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(("side", "metric"), [("trainer-gpt2", "bits_per_byte"),
                                               ("trainer-bert", "masked_accuracy")])  # fmt: skip
 def test_the_trainer_by_its_defaults(side: str, metric: str, text: Path, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")  # which the Trainer needs
     done = learn_sides.learn(job(text, tmp_path), side)
     assert done["metric"] == metric and done["steps"] >= learn_sides.POINTS
     assert done["curve"][-1] == (done["seconds"], done["value"])
