@@ -12,11 +12,18 @@ Importing the package imports nothing heavy: torch is imported with the first na
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from regard.core import VERSION as __version__
+
+# OpenMP's threads wait for each other by spinning, for milliseconds. Beside other work a small
+# model then learns tens of times slower (benchmarks/busy.py): a thread that spins has used up its
+# time when it has something to do. GNU's library reads this once, when torch is imported.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 if TYPE_CHECKING:
     from regard.api import LoadedModel, load

@@ -50,3 +50,15 @@ def test_python_refuses_what_the_command_line_refuses() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with refuses(AttributeError, "'attend'"):
         _ = regard.attend
+
+
+@pytest.mark.parametrize(
+    ("chosen", "count"),
+    [({}, "2000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+)
+def test_waiting_threads_sleep_soon_unless_the_user_decides(chosen, count) -> None:
+    free = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    env = {name: value for name, value in os.environ.items() if name not in free} | chosen
+    code = "import os, sys, regard; print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.stdout.split() == [count, "False"]
