@@ -8,7 +8,7 @@ Trainer with a GPT-2 and a BERT of our shape and tokenizer and its usual setting
 the same text. One thing runs at a time. Each result is a file in OUT/cells: what is there is not
 measured again, so a board that was stopped goes on. Models that read from left to right are
 compared in bits per byte of the validation text, models that fill blanks by the share of hidden
-words that they guess. OUT/curves.svg shows the curves, OUT/board.json has everything.
+words that they guess. OUT/curves.html shows the curves, OUT/board.json has everything.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from page import in_process, once, replace, say, spread, table
 from script import write_cell
 
 from regard.models import FAMILIES
-from regard.report.curves import CurveLine, Panel, svg
+from regard.report import notebook
+from regard.report.drawings import Curves
 
 Cell = dict[str, Any]
 BITS = "bits_per_byte"
@@ -204,19 +205,14 @@ def picture(cells: Sequence[Cell]) -> str:
                 if cell["text"] == text and cell["minutes"] == longest and cell["seed"] == 1
                 and (cell["metric"] == BITS) == bits and cell["curve"]
             ]  # fmt: skip
-            lines = [
-                CurveLine(cell["side"], [(s / 60, v) for s, v in cell["curve"]], 1 + i % 8,
-                          dots=True)
-                for i, cell in enumerate(chosen)
-            ]  # fmt: skip
+            lines = {cell["side"]: [(s / 60, v) for s, v in cell["curve"]] for cell in chosen}
             flat = [cell for cell in cells if cell["text"] == text and cell["side"] == "ngram"]
             if bits and flat and lines:
-                value = flat[0]["value"]
-                lines.append(CurveLine("5-gram", [(0.0, value), (longest, value)], 8))
+                lines["5-gram"] = [(0.0, flat[0]["value"]), (longest, flat[0]["value"])]
             what = "bits per byte" if bits else "by its own validation"
             if lines:
-                panels.append(Panel(f"{text}: {what}", lines, across="minutes"))
-    return svg(panels)
+                panels.append(Curves(f"{text}: {what}", lines, "minutes", zero=False))
+    return f'<!doctype html>\n<meta charset="utf-8">\n{notebook.curves(panels)}\n'
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -233,7 +229,7 @@ def main(words: Sequence[str] | None = None) -> None:
     cells = measured(options)
     rows = board(cells)
     replace(options.out / "board.json", json.dumps({"rows": rows, "cells": cells}, indent=1) + "\n")
-    replace(options.out / "curves.svg", picture(cells))
+    replace(options.out / "curves.html", picture(cells))
     print(json.dumps(rows, indent=1) if options.json else in_words(rows))
 
 

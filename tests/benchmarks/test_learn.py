@@ -76,7 +76,7 @@ def test_a_board_goes_on_where_it_was_stopped(
     rows = json.loads(capsys.readouterr().out)
     assert len(measured) == 5 and len(rows) == 4
     assert json.loads((tmp_path / "out" / "board.json").read_text())["rows"] == rows
-    picture = (tmp_path / "out" / "curves.svg").read_text()
+    picture = (tmp_path / "out" / "curves.html").read_text()
     assert all(name in picture for name in ("gpt", "nanogpt", "trainer-gpt2", "5-gram"))
 
 
