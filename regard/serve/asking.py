@@ -1,0 +1,169 @@
+"""From a request to jobs, and from jobs to what they answer, while the client is there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+from fastapi import Request
+
+from regard.core.errors import RequestError
+from regard.decoding.batcher import Continuation, Ended, NewToken
+from regard.decoding.generation import Decoder, Generation
+from regard.serve.encoding import AskingJob
+from regard.serve.gate import ClientGone, ServerState
+from regard.serve.generation import WritingJob
+from regard.serve.models import ServedModel
+from regard.serve.worker import Done, Job
+
+T = TypeVar("T")
+Event = tuple[int, NewToken | Ended]  # with the number of the prompt
+
+
+def state_of(request: Request) -> ServerState:
+    state: ServerState = request.app.state.server
+    return state
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Runs what takes a while (tokenizers, templates) beside the event loop."""
+    return await asyncio.to_thread(function, *arguments)
+
+
+def deadline_of(served: ServedModel) -> float:
+    return time.monotonic() + served.options.deadline
+
+
+async def ask(
+    request: Request,
+    served: ServedModel,
+    call: Callable[[list[Any]], Sequence[Any]],
+    inputs: Sequence[Any],
+    kind: Hashable,
+) -> list[Any]:
+    """Answers inputs together with those of other requests of the same kind."""
+    if not inputs:
+        return []
+    job = AskingJob(
+        deadline_of(served), asyncio.get_running_loop(), call=call, inputs=inputs, kind=kind
+    )
+    served.worker.submit(served.worker.encoding, [job])
+    async for _ in watched(request, [job]):
+        pass
+    results: list[Any] = job.result  # type: ignore[attr-defined]
+    return results
+
+
+def write(served: ServedModel, continuations: Sequence[Continuation]) -> list[WritingJob]:
+    """Hands prompts to the worker of a model."""
+    deadline, loop = deadline_of(served), asyncio.get_running_loop()
+    jobs = [WritingJob(deadline, loop, continuation=each) for each in continuations]
+    served.worker.submit(served.worker.generation, jobs)
+    read = sum(len(each.prompt) for each in continuations)
+    served.metrics.tokens.labels(served.name, "prompt").inc(read)
+    return jobs
+
+
+async def written(request: Request, served: ServedModel, jobs: list[WritingJob]) -> list[Event]:
+    return [event async for event in events(request, served, jobs)]
+
+
+async def generations(
+    request: Request, served: ServedModel, jobs: list[WritingJob]
+) -> list[list[Generation]]:
+    """Returns the texts of each prompt."""
+    texts: list[list[Generation]] = [[] for _ in jobs]
+    ended = [(n, e) for n, e in await written(request, served, jobs) if isinstance(e, Ended)]
+    for number, event in sorted(ended, key=lambda pair: pair[1].index):
+        texts[number].append(event.generation)
+    return texts
+
+
+async def events(
+    request: Request, served: ServedModel, jobs: list[WritingJob]
+) -> AsyncIterator[Event]:
+    """Yields what happens to the texts, as it happens."""
+    first = True
+    async for number, event in watched(request, jobs):
+        if first and isinstance(event, NewToken):
+            seconds = time.monotonic() - jobs[number].begun
+            served.metrics.first_token.labels(served.name).observe(seconds)
+            first = False
+        yield number, event
+
+
+async def watched(request: Request, jobs: Sequence[Job]) -> AsyncIterator[tuple[int, Any]]:
+    """Yields the events of jobs until all are done. An error of one is raised. If the client goes
+    or the deadline passes, all are cancelled."""
+    merged: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
+
+    async def forward(number: int, job: Job) -> None:
+        while True:
+            event = await job.events.get()
+            merged.put_nowait((number, event))
+            if isinstance(event, Done):
+                return
+
+    tasks = [asyncio.create_task(forward(number, job)) for number, job in enumerate(jobs)]
+    watcher = asyncio.create_task(gone(request))
+    left = len(jobs)
+    try:
+        while left:
+            getter = asyncio.create_task(merged.get())
+            wait = max(0.0, jobs[0].deadline - time.monotonic()) + 0.25
+            try:
+                done, _ = await asyncio.wait(
+                    {getter, watcher}, timeout=wait, return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                if not getter.done():
+                    getter.cancel()
+            if getter not in done:
+                raise ClientGone if watcher in done else jobs[0].late()
+            number, event = getter.result()
+            if not isinstance(event, Done):
+                yield number, event
+                continue
+            left -= 1
+            if event.error is not None:
+                raise event.error
+            jobs[number].result = event.result  # type: ignore[attr-defined]
+    finally:
+        for job in jobs:
+            job.cancelled = True  # changes nothing if it is done
+        for task in [*tasks, watcher]:
+            task.cancel()
+
+
+async def gone(request: Request) -> None:
+    """Returns when the client has closed the connection."""
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            return
+
+
+# -- checks that several routes share
+
+
+def check_rows(served: ServedModel, decoder: Decoder) -> None:
+    rows = max(decoder.options.num_samples, decoder.options.num_beams)
+    if rows > served.options.rows:
+        raise RequestError(
+            f"the request asks for {rows} texts or beams at once, and this server writes at most "
+            f"{served.options.rows}; ask for fewer",
+            param="n",
+        )
+
+
+def check_input(served: ServedModel, ids: Sequence[int], limit: int | None, what: str) -> None:
+    most = limit or served.options.max_input_tokens
+    if len(ids) > most:
+        raise RequestError(
+            f"the {what} has {len(ids):,} tokens, and {served.name} reads at most {most:,}; "
+            "shorten it",
+            400,
+            "context_length_exceeded",
+        )
