@@ -68,7 +68,7 @@ class JoinedRows(DecodeState):
         self.table.copy(at[moved.cpu()], at[source.cpu()], self.length - self.prompt)
 
 
-class Table:
+class RowTable:
     """The base class, and the table of models whose rows cannot be joined: every prompt keeps a
     DecodeState of its own."""
 
@@ -97,7 +97,7 @@ class Table:
         """Removes the rows of a prompt."""
 
 
-class JoinedTable(Table):
+class JoinedTable(RowTable):
     """Rows that share a memory. Subclasses say how it takes rows, loses them, and is read."""
 
     def __init__(self, model: Any, most: int) -> None:
@@ -409,17 +409,17 @@ class CrossTable(CacheTable):
         return state
 
 
-TABLES: dict[str, type[Table]] = {  # by `Model.decoding`
+TABLES: dict[str, type[RowTable]] = {  # by `Model.decoding`
     "kv_cache": LearnedPositionsTable,
     "cross": CrossTable,
     "recurrent": HiddenTable,
     "queries": HiddenTable,
-    "recompute": Table,
+    "recompute": RowTable,
 }
 
 
-def table_for(model: Any, most: int) -> Table:
+def table_for(model: Any, most: int) -> RowTable:
     """Returns an empty table for up to `most` rows of a model that can generate. A pointer
     remembers words by their columns, so the rows of a model with one are not joined."""
     reader_for(model)  # refuses a model that cannot generate
-    return (Table if "pointer" in model.extensions else TABLES[model.decoding])(model, most)
+    return (RowTable if "pointer" in model.extensions else TABLES[model.decoding])(model, most)

@@ -16,7 +16,7 @@ from regard.core import VERSION
 from regard.core.errors import RegardError, RequestError, UnknownName
 from regard.serve import encoders, openai, ours
 from regard.serve.docs import page
-from regard.serve.gate import Gate, ServerState, as_request_error, error_body, error_headers
+from regard.serve.gate import RequestGate, ServerState, as_request_error, error_body, error_headers
 from regard.serve.models import ServedModels
 from regard.serve.options import ServeOptions
 
@@ -56,7 +56,7 @@ def create_app(models: ServedModels, options: ServeOptions) -> Any:
     app.add_exception_handler(HTTPException, refuse_route)
     app.add_exception_handler(RegardError, refuse)
     app.openapi_schema = without_422(app.openapi())
-    gate = Gate(app, state)
+    gate = RequestGate(app, state)
     gate.inner = app  # type: ignore[attr-defined]
     return gate
 
@@ -115,8 +115,8 @@ async def sweep(state: ServerState) -> None:
 
 
 async def refuse(request: Request, error: Exception) -> JSONResponse:
-    told = as_request_error(error)
-    return JSONResponse(error_body(told), told.status, headers=error_headers(told))
+    refusal = as_request_error(error)
+    return JSONResponse(error_body(refusal), refusal.status, headers=error_headers(refusal))
 
 
 async def refuse_route(request: Request, error: Exception) -> JSONResponse:
@@ -129,9 +129,9 @@ async def refuse_route(request: Request, error: Exception) -> JSONResponse:
         message = f"{request.url.path[:100]} does not answer {request.method}"
     else:
         message = str(error.detail)
-    told = RequestError(message, error.status_code)
-    headers = error_headers(told) | dict(error.headers or {})
-    return JSONResponse(error_body(told), told.status, headers=headers)
+    refusal = RequestError(message, error.status_code)
+    headers = error_headers(refusal) | dict(error.headers or {})
+    return JSONResponse(error_body(refusal), refusal.status, headers=headers)
 
 
 async def refuse_body(request: Request, error: Exception) -> JSONResponse:

@@ -77,7 +77,7 @@ class ClientGone(Exception):
     """The client has closed the connection, or does not read."""
 
 
-class Gate:
+class RequestGate:
     """The outermost part of the application (ASGI)."""
 
     def __init__(self, app: Any, state: ServerState) -> None:
@@ -99,10 +99,10 @@ class Gate:
         except ClientGone:
             exchange.status = exchange.status or 499
         except Exception as error:
-            told = as_request_error(error)
+            refusal = as_request_error(error)
             if exchange.status:  # too late for a status: the connection is closed
                 raise
-            await exchange.refuse(told)
+            await exchange.refuse(refusal)
         finally:
             self.state.active -= 1
             route = getattr(scope.get("route"), "path", "other")

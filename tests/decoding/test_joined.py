@@ -9,13 +9,15 @@ import pytest
 import torch
 
 from regard.api import LoadedModel
+from regard.attention.native.int8 import kernel
 from regard.core.errors import InputError
 from regard.decoding import generate
 from regard.decoding.batcher import Batcher, Continuation, Ended, NewToken
 from regard.decoding.generation import Decoder
 from regard.decoding.generation_config import options_for
-from regard.decoding.joined import HiddenTable, LearnedPositionsTable, Table, table_for
+from regard.decoding.joined import HiddenTable, LearnedPositionsTable, RowTable, table_for
 from regard.models.extensions import extend
+from regard.models.extensions.step import NAME, SmallBlock
 from tests.decoding.small import ALL, SHORT, draw, speaker, talking
 from tests.laws.zoo import Specimen, model_of
 
@@ -134,7 +136,7 @@ def test_a_pointer_is_not_joined() -> None:
     assert type(table_for(model, 3)) is LearnedPositionsTable
     fresh = SHORT.fresh(torch.float64, 0)
     extend(fresh, "pointer", {})
-    assert type(table_for(fresh, 3)) is Table
+    assert type(table_for(fresh, 3)) is RowTable
     loaded = LoadedModel(fresh)
     work = load_of(loaded, 3, 6)
     continuations = [continued(loaded, *each) for each in work]
@@ -159,3 +161,33 @@ def test_a_table_stays_as_large_as_its_rows_need() -> None:
 def test_hidden_states_are_joined() -> None:
     kinds = {specimen.name: type(table_for(speaker(specimen).model, 2)) for specimen in ALL}
     assert HiddenTable in kinds.values() and LearnedPositionsTable in kinds.values()
+
+
+def test_a_quantized_model_takes_its_fast_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the first rows have left, and the caches begin at a later column."""
+    if kernel(NAME) is None:
+        pytest.skip("there is no compiler here")
+    steps: list[int] = []
+    step = SmallBlock.step
+    monkeypatch.setattr(
+        SmallBlock, "step", lambda self, x, *more: steps.append(len(x)) or step(self, x, *more)
+    )
+    model = extend(SHORT.fresh(torch.float32, 0).eval(), "int8", {"kind": "weight"})
+    loaded = LoadedModel(model)
+    prompts = [draw(8, 1), draw(2, 2), draw(5, 3)]
+    most = [2, 9, 6]  # the longest row leaves first
+    work = [
+        continued(loaded, prompt, {"max_new_tokens": count, "eos_ids": []})
+        for prompt, count in zip(prompts, most, strict=True)
+    ]
+    batcher = Batcher(model, 4)
+    for each in work:
+        batcher.join([each])
+    reads = 0
+    while batcher.running:
+        batcher.step()
+        reads += bool(batcher.running)
+    assert batcher.table.starts == [] and len(steps) == reads * model.config.layers
+    for prompt, count, each in zip(prompts, most, work, strict=True):
+        (alone,) = generate(loaded, prompt, max_new_tokens=count, eos_ids=[])
+        assert [x.ids for x in texts_of(each)] == [x.ids for x in alone]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -19,9 +20,11 @@ from regard.serve.server import Server, listening
 class Running:
     """A server, its address, and a client for it."""
 
-    def __init__(self, paths: list[str], **options: Any) -> None:
+    def __init__(self, paths: list[str], send_buffer: int = 0, **options: Any) -> None:
         chosen = ServeOptions(port=0, **options)
         listener = listening(chosen)
+        if send_buffer:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self.models = ServedModels(paths, chosen)
         self.server = Server(self.models, chosen)

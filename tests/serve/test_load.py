@@ -40,7 +40,8 @@ def test_a_full_queue(world: World) -> None:
             server.client.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as one,
             ThreadPoolExecutor(1) as pool,
         ):
-            next(one.iter_lines())
+            lines = one.iter_lines()
+            next(lines)
             waiting = pool.submit(server.client.post, "/v1/completions", json=SHORT)
             server.wait(lambda: server.models.models["gpt"].worker.generation.waiting)
             answer = server.client.post("/v1/completions", json=SHORT)
@@ -71,7 +72,8 @@ def test_a_client_that_goes(world: World, stream: bool) -> None:
         with httpx.Client(base_url=server.url) as client:
             if stream:
                 with client.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as one:
-                    next(one.iter_lines())
+                    lines = one.iter_lines()
+                    next(lines)
                     assert rows(server) == 1
             else:
                 with pytest.raises(httpx.ReadTimeout):
@@ -110,7 +112,7 @@ def test_large_and_slow_bodies(world: World) -> None:
 
 
 def test_a_client_that_does_not_read(world: World) -> None:
-    options: dict[str, Any] = {"patience": 0.5, "max_new_tokens": 100_000}
+    options: dict[str, Any] = {"patience": 0.5, "max_new_tokens": 100_000, "send_buffer": 4096}
     with running([world.model("gpt")], **options) as server:
         host, port = server.url.removeprefix("http://").split(":")
         body = json.dumps({**LONG, "stream": True, "logprobs": 20}).encode()
