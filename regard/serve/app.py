@@ -115,7 +115,7 @@ async def sweep(state: ServerState) -> None:
 
 
 async def refuse(request: Request, error: Exception) -> JSONResponse:
-    refusal = as_request_error(error)
+    refusal = as_request_error(error, request.app.state.server)
     return JSONResponse(error_body(refusal), refusal.status, headers=error_headers(refusal))
 
 

@@ -12,9 +12,10 @@ import json
 import logging
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from regard.core.errors import RegardError, RequestError
+from regard.core.errors import ConfigError, InputError, RequestError, UnknownName
 from regard.serve.models import ServedModels
 from regard.serve.options import ServeOptions
 
@@ -51,13 +52,17 @@ def error_body(error: RequestError) -> dict[str, Any]:
     }
 
 
-def as_request_error(error: BaseException) -> RequestError:
-    """Returns what a client is told of an error. Errors that a user can fix are told as they are;
-    all others are only logged."""
+def as_request_error(error: BaseException, state: ServerState) -> RequestError:
+    """Returns what a client is told of an error. Errors that a client can fix are told, with the
+    name of a model instead of its path; all others are only logged."""
     if isinstance(error, RequestError):
         return error
-    if isinstance(error, RegardError):
-        return RequestError(str(error), 400)
+    if isinstance(error, InputError | ConfigError | UnknownName):
+        message = str(error)
+        for model in state.models.models.values():
+            for path in (str(Path(model.path).resolve()), model.path):
+                message = message.replace(path, model.name)
+        return RequestError(message, 400)
     LOG.error("a request failed", exc_info=error)
     return RequestError("the server failed to answer; its log says why", 500, "internal_error")
 
@@ -99,7 +104,7 @@ class RequestGate:
         except ClientGone:
             exchange.status = exchange.status or 499
         except Exception as error:
-            refusal = as_request_error(error)
+            refusal = as_request_error(error, self.state)
             if exchange.status:  # too late for a status: the connection is closed
                 raise
             await exchange.refuse(refusal)

@@ -18,7 +18,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.api import LoadedModel
-from regard.core.errors import RequestError
+from regard.core.errors import FormatError, RequestError
 from regard.decoding.batcher import Continuation
 from regard.decoding.dialogue import Conversation
 from regard.decoding.generation import Decoder
@@ -288,7 +288,10 @@ def conversing(
     talk.options = limited(served, talk.options, options)
     decoder = talk.decoder = Decoder(loaded, talk.options)
     check_rows(served, decoder)
-    ids = talk.prompt()
+    try:
+        ids = talk.prompt()
+    except FormatError as error:  # a template may refuse turns, such as two of one role
+        raise RequestError(str(error), param="messages") from None
     check_input(served, ids, served.facts.context, "conversation")
     return [Continuation(decoder, ids, len(turns), stream, alternatives)]
 

@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 from regard.api import LoadedModel
 from regard.decoding.batcher import Continuation, Ended, NewToken
 from regard.decoding.pieces import TokenStream
-from regard.serve.asking import events, write, written
+from regard.serve.asking import events, state_of, write, written
 from regard.serve.gate import ClientGone, as_request_error, error_body
 from regard.serve.models import ServedModel
 
@@ -234,7 +234,7 @@ async def lines(
         except ClientGone:
             return
         except Exception as error:
-            yield f"data: {json.dumps(error_body(as_request_error(error)))}\n\n"
+            yield f"data: {json.dumps(error_body(as_request_error(error, state_of(request))))}\n\n"
         finally:
             for job in jobs:
                 job.cancelled = True

@@ -10,7 +10,7 @@ from tests.serve.running import Running, running
 from tests.tasks.world import World
 
 RUNS = ["reviewer", "tagger", "answerer", "chooser", "judge", "translator"]
-MODELS = ["gpt", "xlnet", "lstm", "bert"]
+MODELS = ["gpt", "xlnet", "lstm", "bert", "t5"]
 
 
 @pytest.fixture(scope="session")

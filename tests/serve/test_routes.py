@@ -118,6 +118,14 @@ def test_refusals(served: Running, case: int) -> None:
     served.refused(status, route, *parts, **body)
 
 
+def test_no_path_is_told(served: Running) -> None:
+    """A published T5 does not know the languages; Python names its directory."""
+    error = served.refused(400, "/translate", "t5", "prefix", model="t5", texts="a film")
+    assert served.models.models["t5"].path.rpartition("/")[0] not in error["message"]
+    prefix = "translate English to German: "
+    served.post("/translate", model="t5", texts="a film", prefix=prefix, max_tokens=3)
+
+
 def test_a_long_text_is_cut_if_asked(served: Running) -> None:
     with pytest.warns(UserWarning):
         expected = served.loaded("reviewer").classify("film " * 99)
