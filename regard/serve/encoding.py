@@ -62,6 +62,9 @@ class EncodingLane:
         self.worker.metrics.batch.labels(self.worker.name).observe(len(chosen))
         self.answer(chosen)
 
+    def fail(self, error: Exception) -> None:
+        """Nothing is half done between two ticks."""
+
     def answer(self, jobs: list[AskingJob]) -> None:
         """Answers jobs together. If that fails, each is answered alone: an error is that of its
         own input."""

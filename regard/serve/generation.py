@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from regard.core.errors import RegardError
 from regard.decoding.batcher import Batcher, Continuation, NewToken
 from regard.serve.worker import Done, Job
 
@@ -77,9 +78,13 @@ class GenerationLane:
         self.worker.started(self, chosen)
         try:
             self.batcher.join([job.continuation for job in chosen])
-        except Exception as error:
+        except RegardError as error:  # of reading a prompt: nothing has joined yet
             for job in chosen:
                 job.put(Done(error=error))
+            return
+        except Exception as error:
+            self.running += chosen
+            self.fail(error)
             return
         self.running += chosen
 
@@ -91,6 +96,7 @@ class GenerationLane:
         job.put(Done(error=error))
 
     def fail(self, error: Exception) -> None:
+        """Ends the texts of the batch, which is lost."""
         jobs, self.running, self.batcher = self.running, [], None
         for job in jobs:
             job.put(Done(error=error))

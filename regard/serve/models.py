@@ -98,7 +98,8 @@ class ServedModel:
     def unload_idle(self) -> None:
         """Lets go of a model that nobody uses. Called by the event loop, which counts users."""
         keep = self.options.keep
-        if not keep or self.users or self.loaded is None or time.monotonic() - self.last < keep:
+        busy = self.users or any(lane.busy for lane in self.worker.lanes)
+        if not keep or busy or self.loaded is None or time.monotonic() - self.last < keep:
             return
         self.worker.generation.forget()
         self.loaded = None

@@ -99,6 +99,7 @@ class Lane(Protocol):
     def busy(self) -> bool: ...  # whether a tick has something to do
     def hurry(self) -> float: ...  # the seconds that a tick may still wait for more work
     def tick(self, take: Callable[[], Any]) -> None: ...
+    def fail(self, error: Exception) -> None: ...  # ends what it has begun
 
 
 class Worker:
@@ -174,8 +175,15 @@ class Worker:
                     continue
             for lane in self.lanes:
                 if lane.busy and lane.hurry() <= 0:
-                    with self.turns.turn(), torch.inference_mode():
-                        lane.tick(self.taker(lane))
+                    try:
+                        with self.turns.turn(), torch.inference_mode():
+                            lane.tick(self.taker(lane))
+                    except Exception as error:  # a defect: its requests are lost, the server is not
+                        lane.fail(error)
+                        waiting = self.taker(lane)()
+                        self.started(lane, waiting)
+                        for job in waiting:
+                            job.put(Done(error=error))
 
     def taker(self, lane: Lane) -> Callable[[], list[Any]]:
         """Returns a function that removes dead jobs from a queue and returns the others."""

@@ -136,6 +136,23 @@ def test_idle_models_are_unloaded(world: World) -> None:
         assert server.figure("regard_loaded") == 1
 
 
+def test_a_model_that_breaks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure of ours is a 500 that tells nothing, and the server goes on."""
+    with running([world.model("gpt")]) as server:
+        right = server.post("/v1/completions", **SHORT)["choices"]
+        model = server.loaded("gpt").model
+
+        def broken(*inputs: Any, **more: Any) -> Any:
+            raise RuntimeError("/secret/place")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(model, "forward", broken)
+            error = server.refused(500, "/v1/completions", "log", **SHORT)
+            assert error["type"] == "server_error" and "secret" not in json.dumps(error)
+            server.refused(500, "/embed", "log", inputs="the film")
+        assert server.post("/v1/completions", **SHORT)["choices"] == right
+
+
 @pytest.mark.parametrize("precision", ["bf16", "int8", "int8-dynamic"])
 def test_precisions(world: World, precision: str) -> None:
     """A small model is what Python opens and quantizes; its batches obey the same rule."""

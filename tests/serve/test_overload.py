@@ -1,5 +1,5 @@
-"""Far more clients than the server can serve, some of them slow, broken or gone: no wrong answer, no
-5xx, no growing memory, and back to normal at once. REGARD_OVERLOAD_SECONDS sets how long."""
+"""Far more clients than the server can serve, some of them broken or gone: no wrong answer, no 5xx,
+no growing memory, and back to normal at once. REGARD_OVERLOAD_SECONDS sets how long."""
 
 from __future__ import annotations
 
