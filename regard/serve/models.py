@@ -39,7 +39,7 @@ TASKS = {  # the verbs that need a task, and the tasks that answer them
 
 
 @dataclass(frozen=True)
-class ModelFacts:
+class ServedFacts:
     """What a page or a client wants to know of a model."""
 
     name: str
@@ -106,7 +106,7 @@ class ServedModel:
         self.metrics.loaded.labels(self.name).set(0)
         gc.collect()
 
-    def describe(self, loaded: LoadedModel) -> ModelFacts:
+    def describe(self, loaded: LoadedModel) -> ServedFacts:
         model, verbs = loaded.model, tuple(verbs_of(loaded))
         task = learned_task(loaded) if loaded.tokenizer is not None else ""
         labels: Sequence[str] = ()
@@ -116,7 +116,7 @@ class ServedModel:
             labels = predictor(loaded, (task,), {}).labels
         tensors = [*model.parameters(), *model.buffers()]
         directory = Path(self.path)
-        return ModelFacts(
+        return ServedFacts(
             self.name,
             model.family.name,
             model.parameter_count(),

@@ -35,7 +35,7 @@ def test_no_request_breaks_the_server(served: Running, mode: GenerationMode) -> 
             assert sorted(answer.json()["error"]) == ["code", "message", "param", "type"]
 
     made_up = settings(
-        max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), database=None,
+        max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None,
         phases=[Phase.explicit, Phase.generate],
     )  # fmt: skip
     count = 0
