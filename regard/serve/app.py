@@ -16,28 +16,31 @@ from regard.core import VERSION
 from regard.core.errors import RegardError, RequestError, UnknownName
 from regard.serve import encoders, openai, ours
 from regard.serve.docs import page
-from regard.serve.gate import RequestGate, ServerState, as_request_error, error_body, error_headers
+from regard.serve.gate import (
+    GONE,
+    ClientGone,
+    RequestGate,
+    ServerState,
+    as_request_error,
+    error_body,
+    error_headers,
+)
 from regard.serve.models import ServedModels
 from regard.serve.options import ServeOptions
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"description": meaning}
-    for status, meaning in {
-        400: "The request is wrong; the message says why.",
-        401: "The key is missing or wrong.",
-        404: "There is no such model.",
-        408: "The request took too long to arrive.",
-        413: "The request is too large.",
-        422: "The model does not do what is asked.",
-        429: "The queue is full; try again after Retry-After seconds.",
-        503: "The server is shutting down.",
-        504: "The deadline has passed.",
-    }.items()
-    if status != 422
+    400: {"description": "The request is wrong; the message says why."},
+    401: {"description": "The key is missing or wrong."},
+    404: {"description": "There is no such model."},
+    408: {"description": "The request took too long to arrive."},
+    413: {"description": "The request is too large."},
+    429: {"description": "The queue is full; try again after Retry-After seconds."},
+    503: {"description": "The server is shutting down."},
+    504: {"description": "The deadline has passed."},
 }
 
 
-def create_app(models: ServedModels, options: ServeOptions) -> Any:
+def create_app(models: ServedModels, options: ServeOptions) -> RequestGate:
     """Returns the application, to be run by any ASGI server."""
     state = ServerState(models, options)
     app = FastAPI(
@@ -55,10 +58,10 @@ def create_app(models: ServedModels, options: ServeOptions) -> Any:
     app.add_exception_handler(RequestValidationError, refuse_body)
     app.add_exception_handler(HTTPException, refuse_route)
     app.add_exception_handler(RegardError, refuse)
+    app.add_exception_handler(ClientGone, forget)
+    app.add_exception_handler(Exception, refuse)
     app.openapi_schema = without_422(app.openapi())
-    gate = RequestGate(app, state)
-    gate.inner = app  # type: ignore[attr-defined]
-    return gate
+    return RequestGate(app, state)
 
 
 def add_own_routes(app: FastAPI, state: ServerState) -> None:
@@ -117,6 +120,11 @@ async def sweep(state: ServerState) -> None:
 async def refuse(request: Request, error: Exception) -> JSONResponse:
     refusal = as_request_error(error, request.app.state.server)
     return JSONResponse(error_body(refusal), refusal.status, headers=error_headers(refusal))
+
+
+async def forget(request: Request, error: Exception) -> Response:
+    """Nobody reads what is answered to a client that has gone."""
+    return Response(status_code=GONE)
 
 
 async def refuse_route(request: Request, error: Exception) -> JSONResponse:

@@ -13,7 +13,7 @@ from regard.core.errors import RequestError
 from regard.decoding.batcher import Continuation, Ended, NewToken
 from regard.decoding.generation import Decoder, Generation
 from regard.serve.encoding import AskingJob
-from regard.serve.gate import ClientGone, ServerState
+from regard.serve.gate import JOBS, ClientGone, ServerState
 from regard.serve.generation import WritingJob
 from regard.serve.models import ServedModel
 from regard.serve.worker import Done, Job
@@ -50,17 +50,21 @@ async def ask(
         deadline_of(served), asyncio.get_running_loop(), call=call, inputs=inputs, kind=kind
     )
     served.worker.submit(served.worker.encoding, [job])
+    request.scope.setdefault(JOBS, []).append(job)
     async for _ in watched(request, [job]):
         pass
     results: list[Any] = job.result  # type: ignore[attr-defined]
     return results
 
 
-def write(served: ServedModel, continuations: Sequence[Continuation]) -> list[WritingJob]:
+def write(
+    request: Request, served: ServedModel, continuations: Sequence[Continuation]
+) -> list[WritingJob]:
     """Hands prompts to the worker of a model."""
     deadline, loop = deadline_of(served), asyncio.get_running_loop()
     jobs = [WritingJob(deadline, loop, continuation=each) for each in continuations]
     served.worker.submit(served.worker.generation, jobs)
+    request.scope.setdefault(JOBS, []).extend(jobs)
     read = sum(len(each.prompt) for each in continuations)
     served.metrics.tokens.labels(served.name, "prompt").inc(read)
     return jobs
@@ -95,8 +99,8 @@ async def events(
 
 
 async def watched(request: Request, jobs: Sequence[Job]) -> AsyncIterator[tuple[int, Any]]:
-    """Yields the events of jobs until all are done. An error of one is raised. If the client goes
-    or the deadline passes, all are cancelled."""
+    """Yields the events of jobs until all are done. An error of one is raised, and so is that the
+    client has gone or the deadline has passed; the gate then cancels what is left."""
     merged: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
 
     async def forward(number: int, job: Job) -> None:
@@ -131,8 +135,6 @@ async def watched(request: Request, jobs: Sequence[Job]) -> AsyncIterator[tuple[
                 raise event.error
             jobs[number].result = event.result  # type: ignore[attr-defined]
     finally:
-        for job in jobs:
-            job.cancelled = True  # changes nothing if it is done
         for task in [*tasks, watcher]:
             task.cancel()
 

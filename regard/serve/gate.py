@@ -27,6 +27,8 @@ TYPES = {
     429: "rate_limit_error",
     **dict.fromkeys((500, 503, 504), "server_error"),
 }
+GONE = 499  # the status of a client that has gone, in the figures alone
+JOBS = "regard.jobs"  # where the jobs of a request stand in its scope
 Message = dict[str, Any]
 
 
@@ -102,14 +104,17 @@ class RequestGate:
             body = await self.body(scope, receive)
             await self.app(scope, replayed(body, receive), exchange.send)
         except ClientGone:
-            exchange.status = exchange.status or 499
+            exchange.status = exchange.status or GONE
         except Exception as error:
-            refusal = as_request_error(error, self.state)
-            if exchange.status:  # too late for a status: the connection is closed
-                raise
-            await exchange.refuse(refusal)
+            if not exchange.finished:  # else it was answered and logged
+                refusal = as_request_error(error, self.state)
+                if exchange.status:  # too late for another: the connection is closed
+                    raise
+                await exchange.refuse(refusal)
         finally:
             self.state.active -= 1
+            for job in scope.get(JOBS, ()):  # whatever nobody waits for any more
+                job.cancelled = True
             route = getattr(scope.get("route"), "path", "other")
             self.state.metrics.requests.labels(route, str(exchange.status)).inc()
             self.state.metrics.seconds.labels(route).observe(time.perf_counter() - begun)
@@ -186,7 +191,7 @@ class Exchange:
     """Sends an answer, and drops a client that does not read it."""
 
     def __init__(self, send: Any, patience: float) -> None:
-        self.raw, self.patience, self.status = send, patience, 0
+        self.raw, self.patience, self.status, self.finished = send, patience, 0, False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -196,6 +201,7 @@ class Exchange:
                 await self.raw(message)
         except (TimeoutError, OSError):
             raise ClientGone from None
+        self.finished = message["type"] == "http.response.body" and not message.get("more_body")
 
     async def refuse(self, error: RequestError) -> None:
         body = json.dumps(error_body(error), ensure_ascii=False).encode()

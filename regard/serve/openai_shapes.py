@@ -27,7 +27,7 @@ async def answered(request: Request, served: ServedModel, shape: CompletionShape
     """Answers with the texts of a request: whole, or as they grow."""
     if shape.body.stream:
         return await streamed(request, served, shape)
-    jobs = write(served, shape.work)
+    jobs = write(request, served, shape.work)
     for number, event in await written(request, served, jobs):
         shape.add(number, event)
     return shape.whole()
@@ -195,7 +195,9 @@ class ChatShape(CompletionShape):
 
 async def streamed(request: Request, served: ServedModel, shape: CompletionShape) -> Any:
     """Answers with events as the texts grow (SSE)."""
-    jobs = write(served, shape.work)  # a full queue is refused with its status, before the stream
+    jobs = write(
+        request, served, shape.work
+    )  # a full queue is refused with its status, before the stream
     pieces = lines(request, served, jobs, shape)
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
     return StreamingResponse(pieces, media_type="text/event-stream", headers=headers)
@@ -235,9 +237,6 @@ async def lines(
             return
         except Exception as error:
             yield f"data: {json.dumps(error_body(as_request_error(error, state_of(request))))}\n\n"
-        finally:
-            for job in jobs:
-                job.cancelled = True
 
 
 async def quiet(source: AsyncIterator[Any]) -> AsyncIterator[tuple[int, Any]]:

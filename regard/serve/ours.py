@@ -284,7 +284,7 @@ async def wrote(request: Request, body: WriteBody, task: str) -> Answer:
     options = body.decoding() | ({} if body.prefix is None else {"prefix": body.prefix})
     async with served.use() as loaded:
         answers, work = await in_thread(sources, served, loaded, task, options, texts, body)
-        written = await generations(request, served, write(served, work))
+        written = await generations(request, served, write(request, served, work))
     examples = [TextPair(text) for text in texts]
     words = LabelWords(answers.kind.closed(examples, answers.labels), answers.tokenizer)
     rows = [
