@@ -144,13 +144,18 @@ class Batcher:
         return chosen
 
     def join(self, chosen: Sequence[Continuation]) -> None:
-        """Reads the prompts of `fitting`; their texts begin with the next step."""
+        """Reads the prompts of `fitting`; their texts begin with the next step. A prompt whose texts
+        cannot begin has its `error` and does not disturb the others."""
         first = chosen[0]
         prompts, rooms = [each.prompt for each in chosen], [each.most for each in chosen]
         begun = self.table.begin(first.decoder.reader(), prompts, rooms, first.rows)
         for each, (reader, logits) in zip(chosen, begun, strict=True):
-            each.begin(reader, logits)
-        self.running += chosen
+            try:
+                each.begin(reader, logits)
+                self.running.append(each)
+            except Exception as error:
+                each.error = error
+                self.table.release(reader)
 
     @torch.inference_mode()
     def step(self) -> list[Continuation]:

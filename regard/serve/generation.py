@@ -86,7 +86,11 @@ class GenerationLane:
             self.running += chosen
             self.fail(error)
             return
-        self.running += chosen
+        for job in chosen:
+            if job.continuation.error is None:
+                self.running.append(job)
+            else:
+                job.put(Done(error=job.continuation.error))
 
     def end(self, job: WritingJob, error: Exception) -> None:
         """Takes a text out of the batch before its end."""

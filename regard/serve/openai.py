@@ -265,6 +265,8 @@ def prepared(
     """Returns the prompts of a request as the Python call would continue them."""
     decoder = Decoder(loaded, limited(served, options_for(loaded, options), options))
     check_rows(served, decoder)
+    if stream:
+        decoder.prompts.words()  # refuses a model without a tokenizer
     work = []
     for number, prompt in enumerate(prompts):
         ids = decoder.prompts.encode(prompt)

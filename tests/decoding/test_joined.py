@@ -111,6 +111,20 @@ def test_what_fails_fails_alone() -> None:
     assert texts_of(good)[0].ids == generate(loaded, [1, 2], max_new_tokens=5)[0][0].ids
 
 
+def test_what_cannot_begin_leaves_no_row() -> None:
+    """Pieces of text need a tokenizer, which this model does not have."""
+    loaded = speaker(SHORT)
+    bad, good = (continued(loaded, [1, 2], {"max_new_tokens": 5}) for _ in range(2))
+    bad.streams = True
+    batcher = Batcher(loaded.model, 4)
+    batcher.join([bad, good])
+    assert isinstance(bad.error, InputError) and batcher.running == [good]
+    assert len(batcher.table.slots) == 1
+    while batcher.running:
+        batcher.step()
+    assert texts_of(good)[0].ids == generate(loaded, [1, 2], max_new_tokens=5)[0][0].ids
+
+
 def test_pieces_and_alternatives() -> None:
     loaded = talking()
     options = {"max_new_tokens": 12, "num_samples": 2, "temperature": 1.0, "seed": 4}
