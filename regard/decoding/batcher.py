@@ -144,8 +144,8 @@ class Batcher:
         return chosen
 
     def join(self, chosen: Sequence[Continuation]) -> None:
-        """Reads the prompts of `fitting`; their texts begin with the next step. A prompt whose texts
-        cannot begin has its `error` and does not disturb the others."""
+        """Reads the prompts of `fitting`; their texts begin with the next step. A prompt whose
+        texts cannot begin has its `error` and does not disturb the others."""
         first = chosen[0]
         prompts, rooms = [each.prompt for each in chosen], [each.most for each in chosen]
         begun = self.table.begin(first.decoder.reader(), prompts, rooms, first.rows)
