@@ -53,7 +53,7 @@ async def ask(
     request.scope.setdefault(JOBS, []).append(job)
     async for _ in watched(request, [job]):
         pass
-    results: list[Any] = job.result  # type: ignore[attr-defined]
+    results: list[Any] = job.result
     return results
 
 
@@ -62,7 +62,11 @@ def write(
 ) -> list[WritingJob]:
     """Hands prompts to the worker of a model."""
     deadline, loop = deadline_of(served), asyncio.get_running_loop()
-    jobs = [WritingJob(deadline, loop, continuation=each) for each in continuations]
+    queue: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
+    jobs = [
+        WritingJob(deadline, loop, queue, number, continuation=each)
+        for number, each in enumerate(continuations)
+    ]
     served.worker.submit(served.worker.generation, jobs)
     request.scope.setdefault(JOBS, []).extend(jobs)
     read = sum(len(each.prompt) for each in continuations)
@@ -86,11 +90,11 @@ async def generations(
 
 
 async def events(
-    request: Request, served: ServedModel, jobs: list[WritingJob]
+    request: Request, served: ServedModel, jobs: list[WritingJob], ping: float | None = None
 ) -> AsyncIterator[Event]:
     """Yields what happens to the texts, as it happens."""
     first = True
-    async for number, event in watched(request, jobs):
+    async for number, event in watched(request, jobs, ping):
         if first and isinstance(event, NewToken):
             seconds = time.monotonic() - jobs[number].begun
             served.metrics.first_token.labels(served.name).observe(seconds)
@@ -98,52 +102,49 @@ async def events(
         yield number, event
 
 
-async def watched(request: Request, jobs: Sequence[Job]) -> AsyncIterator[tuple[int, Any]]:
-    """Yields the events of jobs until all are done. An error of one is raised, and so is that the
-    client has gone or the deadline has passed; the gate then cancels what is left."""
-    merged: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
-
-    async def forward(number: int, job: Job) -> None:
-        while True:
-            event = await job.events.get()
-            merged.put_nowait((number, event))
-            if isinstance(event, Done):
-                return
-
-    tasks = [asyncio.create_task(forward(number, job)) for number, job in enumerate(jobs)]
-    watcher = asyncio.create_task(gone(request))
-    left = len(jobs)
+async def watched(
+    request: Request, jobs: Sequence[Job], ping: float | None = None
+) -> AsyncIterator[tuple[int, Any]]:
+    """Yields the events of jobs until all are done, and (0, None) after `ping` seconds of silence.
+    An error of one is raised, and so is that the client has gone or the deadline has passed; the
+    gate then cancels what is left."""
+    queue, left = jobs[0].events, len(jobs)
+    watcher = asyncio.create_task(gone(request, queue))
     try:
         while left:
-            getter = asyncio.create_task(merged.get())
-            wait = max(0.0, jobs[0].deadline - time.monotonic()) + 0.25
             try:
-                done, _ = await asyncio.wait(
-                    {getter, watcher}, timeout=wait, return_when=asyncio.FIRST_COMPLETED
-                )
-            finally:
-                if not getter.done():
-                    getter.cancel()
-            if getter not in done:
-                raise ClientGone if watcher in done else jobs[0].late()
-            number, event = getter.result()
+                number, event = queue.get_nowait() if queue.qsize() else await soon(jobs[0], ping)
+            except TimeoutError:
+                if jobs[0].dead():
+                    raise jobs[0].late() from None
+                yield 0, None
+                continue
+            if isinstance(event, ClientGone):
+                raise event
             if not isinstance(event, Done):
                 yield number, event
                 continue
             left -= 1
             if event.error is not None:
                 raise event.error
-            jobs[number].result = event.result  # type: ignore[attr-defined]
+            jobs[number].result = event.result
     finally:
-        for task in [*tasks, watcher]:
-            task.cancel()
+        watcher.cancel()
 
 
-async def gone(request: Request) -> None:
-    """Returns when the client has closed the connection."""
+async def soon(job: Job, ping: float | None) -> tuple[int, Any]:
+    """Waits for an event, until the deadline or until it is time for a ping."""
+    left = max(0.0, job.deadline - time.monotonic()) + 0.05
+    async with asyncio.timeout(left if ping is None else min(left, ping)):
+        return await job.events.get()
+
+
+async def gone(request: Request, queue: asyncio.Queue[tuple[int, Any]]) -> None:
+    """Reports that the client has closed the connection."""
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
+            queue.put_nowait((0, ClientGone()))
             return
 
 

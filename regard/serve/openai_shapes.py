@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 import time
@@ -218,8 +217,7 @@ async def lines(
             for index in range(len(shape.ended)):
                 if (first := shape.first(index)) is not None:
                     yield line(first)
-            source = events(request, served, jobs)
-            async for number, event in quiet(source):
+            async for number, event in events(request, served, jobs, PING):
                 if event is None:
                     yield ": ping\n\n"
                     continue
@@ -237,24 +235,3 @@ async def lines(
             return
         except Exception as error:
             yield f"data: {json.dumps(error_body(as_request_error(error, state_of(request))))}\n\n"
-
-
-async def quiet(source: AsyncIterator[Any]) -> AsyncIterator[tuple[int, Any]]:
-    """Yields what the source yields, and (0, None) after a long silence."""
-    coming: asyncio.Task[Any] | None = None
-    try:
-        while True:
-            coming = coming or asyncio.ensure_future(anext(source))
-            done, _ = await asyncio.wait({coming}, timeout=PING)
-            if not done:
-                yield 0, None
-                continue
-            try:
-                event = coming.result()
-            except StopAsyncIteration:
-                return
-            coming = None
-            yield event
-    finally:
-        if coming is not None:
-            coming.cancel()

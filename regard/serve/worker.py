@@ -50,11 +50,14 @@ class Turns:
 
 @dataclass(eq=False)
 class Job:
-    """Work for a model. Its events go to the event loop of the server; the last one is `Done`."""
+    """Work for a model. Its events go to the event loop of the server; the last one is `Done`. The
+    jobs of a request share one queue, in which events stand with the number of their job."""
 
     deadline: float  # time.monotonic() after which nobody waits for it
     loop: asyncio.AbstractEventLoop
-    events: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
+    events: asyncio.Queue[tuple[int, Any]] = field(default_factory=asyncio.Queue)
+    number: int = 0
+    result: Any = None  # of a job that is done
     cancelled: bool = False  # set by the server when the client has gone
     begun: float = field(default_factory=time.monotonic)
 
@@ -63,7 +66,7 @@ class Job:
 
         def deliver() -> None:
             for event in events:
-                self.events.put_nowait(event)
+                self.events.put_nowait((self.number, event))
 
         if events and not self.loop.is_closed():
             self.loop.call_soon_threadsafe(deliver)
