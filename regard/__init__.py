@@ -62,7 +62,7 @@ VERBS = {  # the commands that are Python functions, too, and the module of each
 }
 PACKAGES = {
     "attention", "core", "data", "decoding", "evaluation", "formats", "lab", "methods", "metrics",
-    "models", "objectives", "report", "tasks", "training",
+    "models", "objectives", "report", "serve", "tasks", "training",
 }  # fmt: skip
 
 

@@ -37,6 +37,9 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
         "predict": "Classify, tag, answer, choose, translate, … by the task of the model.",
         "embed": "Compute text embeddings.",
     }),
+    "Serving": ("serve", {
+        "serve": "Serve models over HTTP, for clients of OpenAI and for curl.",
+    }),
     "Measuring": ("measure", {
         "evaluate": "Measure a model on test data.",
         "probe": "Measure what the layers and heads of a model encode.",

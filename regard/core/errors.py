@@ -68,3 +68,19 @@ def counted(number: int, what: str) -> str:
         return f"1 {what}"
     ending = f"{what[:-1]}ies" if what.endswith("y") and what[-2] not in "aeiou" else f"{what}s"
     return f"{number:,} {ending}"
+
+
+class RequestError(RegardError):
+    """A server refuses a request, or cannot finish it. `status` is that of HTTP; `code` and `param`
+    are the fields of OpenAI's errors; `retry_after` is the number of seconds to wait."""
+
+    def __init__(
+        self,
+        message: str,
+        status: int = 400,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.param, self.retry_after = status, code, param, retry_after

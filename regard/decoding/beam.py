@@ -98,25 +98,39 @@ class Beams:
     @torch.inference_mode()
     def search(self, logits: Tensor) -> list[list[Hypothesis]]:
         """Returns the `best` texts of each prompt, likeliest first, from the prompts' logits."""
-        count, width, limit = logits.size(0), self.rules.width, self.rules.limit
+        self.begin(logits)
+        while (tokens := self.advance(logits)) is not None:
+            logits = self.reader.read(tokens)
+        return self.best()
+
+    def begin(self, logits: Tensor) -> None:
+        count = logits.size(0)
         self.results: list[list[Hypothesis]] = [[] for _ in range(count)]
         self.numbers, self.open = list(range(count)), set(range(count))  # prompts in the batch
-        self.logprobs = logits.new_zeros(count * width, limit)
-        self.trails: list[list[TopLogprobs]] = [[] for _ in range(count * width)]  # of each row
-        scores = logits.new_zeros(count, 1)
-        for step in range(1, limit + 1):
-            candidates = self.candidates(logits, scores)
-            over = self.over(candidates, last=step == limit)
-            self.collect(candidates, over, step)
-            if step == limit:
-                break
-            scores, token = self.go_on(candidates, over, step)
-            self.close(scores, step)
-            if not self.open:
-                break
-            if 2 * len(self.open) <= len(self.numbers):
-                scores, token = self.leave(scores, token)
-            logits = self.reader.read(token.flatten())
+        self.logprobs = logits.new_zeros(count * self.rules.width, self.rules.limit)
+        rows = count * self.rules.width
+        self.trails: list[list[TopLogprobs]] = [[] for _ in range(rows)]  # of each row
+        self.scores, self.step = logits.new_zeros(count, 1), 0
+
+    def advance(self, logits: Tensor) -> Tensor | None:
+        """Follows the best beams and returns the token that each row reads next; None at the end
+        of the search."""
+        self.step += 1
+        last = self.step == self.rules.limit
+        candidates = self.candidates(logits, self.scores)
+        over = self.over(candidates, last)
+        self.collect(candidates, over, self.step)
+        if last:
+            return None
+        self.scores, token = self.go_on(candidates, over, self.step)
+        self.close(self.scores, self.step)
+        if not self.open:
+            return None
+        if 2 * len(self.open) <= len(self.numbers):
+            self.scores, token = self.leave(self.scores, token)
+        return token.flatten()
+
+    def best(self) -> list[list[Hypothesis]]:
         if not all(self.results):
             raise forbidden()
         return [candidates[: self.rules.best] for candidates in self.results]

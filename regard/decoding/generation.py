@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.core.errors import ConfigError
 from regard.core.text import Bilingual
@@ -197,32 +198,29 @@ class Decoder:
     def sample(
         self, prompts: list[list[int]], numbers: list[int], most: int, least: int
     ) -> list[list[Generation]]:
-        samples = self.options.num_samples
         loop = self.loop(prompts, numbers, most, least)
-        before = [prompt for prompt in prompts for _ in range(samples)]
-        streamers = [self.streamer(prompt) for prompt in before] if self.options.stop else []
-        written: list[list[SampledToken]] = [[] for _ in before]
+        samples = self.options.num_samples
+        texts = SampledTexts(self, loop, [prompt for prompt in prompts for _ in range(samples)])
         for drawn in loop.steps():
-            for each in drawn:
-                written[each.number].append(each)
-                if streamers and each.token not in loop.ends:
-                    streamers[each.number].add(each.token)
-                    if streamers[each.number].over:
-                        loop.close(each.number)
-        generations = [
-            self.sampled(*each, streamers[i] if streamers else None)
-            for i, each in enumerate(zip(before, written, strict=True))
-        ]
+            texts.add(drawn)
+        generations = texts.generations()
         return [generations[i : i + samples] for i in range(0, len(generations), samples)]
 
     def loop(
         self, prompts: list[list[int]], numbers: list[int], most: int, least: int
     ) -> DecodingLoop:
         """Reads every prompt and returns a loop with `num_samples` sequences for each."""
-        options, samples = self.options, self.options.num_samples
         with torch.inference_mode():
             reader = self.reader()
-            logits = reader.begin(prompts, most, samples)
+            logits = reader.begin(prompts, most, self.options.num_samples)
+        return self.loop_after(reader, logits, numbers, most, least)
+
+    def loop_after(
+        self, reader: DecodeState, logits: Tensor, numbers: list[int], most: int, least: int
+    ) -> DecodingLoop:
+        """Returns the loop over prompts that a reader has read; `logits` has a row for each."""
+        options, samples = self.options, self.options.num_samples
+        with torch.inference_mode():
             logits = logits.repeat_interleave(samples, 0) if samples > 1 else logits
         pick: Pick = greedy
         if options.draws:
@@ -238,6 +236,19 @@ class Decoder:
         )
 
     def search(self, prompts: list[list[int]], most: int, least: int) -> list[list[Generation]]:
+        with torch.inference_mode():
+            reader = self.reader()
+            logits = reader.begin(prompts, most, self.options.num_beams)
+            hypotheses = self.beams_after(reader, prompts, most, least).search(logits)
+        return [
+            [self.hypothesis(prompt, each) for each in results]
+            for prompt, results in zip(prompts, hypotheses, strict=True)
+        ]
+
+    def beams_after(
+        self, reader: DecodeState, prompts: list[list[int]], most: int, least: int
+    ) -> Beams:
+        """Returns the search over prompts that a reader has read."""
         o = self.options
         rules = Rules(
             o.num_beams,
@@ -253,15 +264,7 @@ class Decoder:
         def stops(number: int, tokens: list[int]) -> bool:
             return self.streamed(prompts[number], tokens).over
 
-        with torch.inference_mode():
-            reader = self.reader()
-            logits = reader.begin(prompts, most, o.num_beams)
-            beams = Beams(reader, rules, self.process(most, least), stops if o.stop else None)
-            hypotheses = beams.search(logits)
-        return [
-            [self.hypothesis(prompt, each) for each in results]
-            for prompt, results in zip(prompts, hypotheses, strict=True)
-        ]
+        return Beams(reader, rules, self.process(most, least), stops if o.stop else None)
 
     def hypothesis(self, prompt: list[int], hypothesis: Hypothesis) -> Generation:
         text = self.generation(prompt, hypothesis.tokens, hypothesis.logprobs)
@@ -309,20 +312,56 @@ class Decoder:
     def stream(self, prompt: list[int], number: int) -> Generator[str, None, Generation]:
         with self.ready():
             loop = self.loop([prompt], [number], *self.limits(prompt))
-        steps, streamer = loop.steps(), self.streamer(prompt)
-        written: list[SampledToken] = []
+        steps, texts = loop.steps(), SampledTexts(self, loop, [prompt], streams=True)
         while True:
             with self.ready():  # only for this step: between two steps the caller may use the model
                 drawn = next(steps, None)
             if drawn is None:
                 break
-            written.append(drawn[0])
-            if drawn[0].token in loop.ends:
-                continue
-            if piece := streamer.add(drawn[0].token):
-                yield piece
-            if streamer.over:
-                break
-        if rest := streamer.finish():
+            for piece in texts.add(drawn):
+                if piece:
+                    yield piece
+        if rest := texts.finish(0):
             yield rest
-        return self.sampled(prompt, written, streamer)
+        return texts.generations()[0]
+
+
+class SampledTexts:
+    """The texts that grow in a loop, one for each of its sequences. A stop word closes its
+    sequence."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        loop: DecodingLoop,
+        prompts: Sequence[list[int]],  # of each sequence
+        streams: bool = False,  # whether the pieces of the texts are wanted
+    ) -> None:
+        self.decoder, self.loop, self.prompts = decoder, loop, prompts
+        wanted = streams or bool(decoder.options.stop)
+        self.streamers = [decoder.streamer(prompt) for prompt in prompts] if wanted else []
+        self.tokens: list[list[SampledToken]] = [[] for _ in prompts]
+
+    def add(self, drawn: Sequence[SampledToken]) -> list[str]:
+        """Adds the tokens of a step and returns the text that each makes certain."""
+        pieces = []
+        for each in drawn:
+            self.tokens[each.number].append(each)
+            piece = ""
+            if self.streamers and each.token not in self.loop.ends:
+                piece = self.streamers[each.number].add(each.token)
+                if self.streamers[each.number].over:
+                    self.loop.close(each.number)
+            pieces.append(piece)
+        return pieces
+
+    def finish(self, number: int) -> str:
+        """Returns the rest of a text that has ended."""
+        return self.streamers[number].finish() if self.streamers else ""
+
+    def generation(self, number: int) -> Generation:
+        streamer = self.streamers[number] if self.streamers else None
+        return self.decoder.sampled(self.prompts[number], self.tokens[number], streamer)
+
+    def generations(self) -> list[Generation]:
+        return [self.generation(number) for number in range(len(self.prompts))]

@@ -88,6 +88,7 @@ class DecodingLoop:
         self.pick, self.process, self.ends, self.limit = pick, process, frozenset(ends), limit
         self.numbers = list(range(logits.size(0)))
         self.open = set(self.numbers)
+        self.step = 0  # the tokens drawn so far
 
     def close(self, number: int) -> None:
         """Ends this sequence; the last token drawn was its last."""
@@ -96,23 +97,33 @@ class DecodingLoop:
     @torch.inference_mode()
     def steps(self) -> Iterator[list[SampledToken]]:
         """Yields the tokens of each step. An end token closes its sequence."""
-        for step in range(self.limit):
-            tokens, logprobs, best = self.choose(step)
-            columns = self.numbers, tokens.tolist(), logprobs.tolist(), best
-            drawn = [
-                SampledToken(*values)
-                for values in zip(*columns, strict=True)
-                if values[0] in self.open
-            ]
-            for each in drawn:
-                if each.token in self.ends:
-                    self.close(each.number)
+        while True:
+            drawn, tokens = self.draw()
             yield drawn
-            if not self.open or step + 1 == self.limit:
+            if self.done:
                 return
-            if 2 * len(self.open) <= len(self.numbers):
-                tokens = self.leave(tokens)
-            self.logits = self.reader.read(tokens)
+            self.logits = self.reader.read(self.going_on(tokens))
+
+    def draw(self) -> tuple[list[SampledToken], Tensor]:
+        """Draws the next token of each open sequence; returns these and the tokens of all rows."""
+        tokens, logprobs, best = self.choose(self.step)
+        self.step += 1
+        columns = self.numbers, tokens.tolist(), logprobs.tolist(), best
+        drawn = [
+            SampledToken(*values) for values in zip(*columns, strict=True) if values[0] in self.open
+        ]
+        for each in drawn:
+            if each.token in self.ends:
+                self.close(each.number)
+        return drawn, tokens
+
+    @property
+    def done(self) -> bool:
+        return not self.open or self.step == self.limit
+
+    def going_on(self, tokens: Tensor) -> Tensor:
+        """Returns the tokens that are read next, without idle rows if half of them are idle."""
+        return self.leave(tokens) if 2 * len(self.open) <= len(self.numbers) else tokens
 
     def choose(self, step: int) -> tuple[Tensor, Tensor, list[TopLogprobs]]:
         """Returns a token for each row, its log-probability, and the likeliest tokens if they are

@@ -75,9 +75,9 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().err
 
 
-def test_about_24_commands_in_groups() -> None:
+def test_about_25_commands_in_groups() -> None:
     names = [name for _, named in GROUPS.values() for name in named]
-    assert len(names) == len(set(names)) == 24
+    assert len(names) == len(set(names)) == 25
     assert all("\b" in (command.help or "") for command in EVERY.values())  # examples
 
 

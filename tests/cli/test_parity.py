@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
 
 import click
 import pytest
@@ -22,6 +23,8 @@ VERBS = {
 IN_PYTHON = {"models": "sizes"} | {
     name: name for name in ("generate", "fill", "chat", "predict", "embed")
 }
+# A command that is a process of its own; its name is that of a package, which has the function.
+PROCESSES = {"serve": "regard.serve.server"}
 # What Python calls otherwise. "": it gives objects for further code, and shows nothing.
 ON_THE_COMMAND_LINE = {
     **dict.fromkeys(("classify", "entail", "similar", "tag", "answer", "choose", "reward",
@@ -34,6 +37,9 @@ ON_THE_COMMAND_LINE = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_the_command_line_can_python_can(name: str) -> None:
+    if name in PROCESSES:
+        assert callable(getattr(import_module(PROCESSES[name]), name))
+        return
     here = IN_PYTHON.get(name)
     assert here in VERBS or here in regard.__all__ if here else name in regard.VERBS
 

@@ -101,11 +101,15 @@ class SmallBlock(NativeModule, Block):
         )
 
     def holds(self, memory: KVCache, batch: int) -> bool:
-        """Returns whether the cache is contiguous and fits this block and batch."""
+        """Returns whether the cache fits this block and batch, and is a contiguous buffer or the
+        columns of one from some column on."""
         project: Any = self.attention.layer.project
-        shape = (batch, project.heads, memory.keys.size(2), project.size)
+        heads, size = project.heads, project.size
+        shape = (batch, heads, memory.keys.size(2), size)
+        columns = memory.keys.stride(1) // size
+        strides = (heads * columns * size, columns * size, size, 1)
         return memory.keys.shape == memory.values.shape == shape and (
-            memory.keys.is_contiguous() and memory.values.is_contiguous()
+            memory.keys.stride() == memory.values.stride() == strides
         )
 
     def step(self, x: Tensor, view: View, memory: KVCache) -> Tensor:
@@ -114,7 +118,8 @@ class SmallBlock(NativeModule, Block):
         if isinstance(view.pattern, Ordered):  # under autocast its dtype differs from that of x
             mask = view.pattern.mask.float().contiguous()
         cache = CachePart(
-            memory.keys.data_ptr(), memory.values.data_ptr(), memory.keys.size(2), memory.length,
+            memory.keys.data_ptr(), memory.values.data_ptr(),
+            memory.keys.stride(1) // memory.keys.size(3), memory.length,
             None if mask is None else mask.data_ptr(),
             0 if mask is None or mask.size(0) == 1 else mask.stride(0),
         )  # fmt: skip
