@@ -35,7 +35,7 @@ class NewToken:
     token: int
     logprob: float
     piece: str
-    alternatives: tuple[tuple[int, float], ...] = ()  # the likeliest tokens: id, log-probability
+    alternatives: tuple[tuple[int, float], ...] = ()  # the likeliest tokens, if they are recorded
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class Continuation:
     prompt: list[int]
     number: int = 0  # draws depend on it: the number of the prompt in a call of `generate`
     streams: bool = False  # whether pieces of text are wanted as soon as they are certain
-    alternatives: int = 0  # how many alternatives of each token are wanted
     events: list[NewToken | Ended] = field(default_factory=list)
     error: Exception | None = None
     logits: Tensor | None = None
@@ -98,12 +97,10 @@ class Continuation:
         assert loop is not None and self.logits is not None
         if loop.step:
             loop.logits = self.logits
-        best = self.likeliest(loop.logits)
-        rows = {number: row for row, number in enumerate(loop.numbers)}
         drawn, tokens = loop.draw()
         for new, piece in zip(drawn, self.texts.add(drawn), strict=True):
-            alternatives = best[rows[new.number]] if best else ()
-            self.events.append(NewToken(new.number, new.token, new.logprob, piece, alternatives))
+            best = tuple(new.top_logprobs)
+            self.events.append(NewToken(new.number, new.token, new.logprob, piece, best))
         done = loop.done
         for index in range(self.rows):
             if index not in self.over and (done or index not in loop.open):
@@ -111,15 +108,6 @@ class Continuation:
                 rest = self.texts.finish(index)
                 self.events.append(Ended(index, rest, self.texts.generation(index)))
         return None if done else loop.going_on(tokens)
-
-    def likeliest(self, logits: Tensor) -> list[tuple[tuple[int, float], ...]]:
-        if not self.alternatives:
-            return []
-        best = logits.log_softmax(-1).topk(min(self.alternatives, logits.size(-1)))
-        return [
-            tuple(zip(ids, values, strict=True))
-            for ids, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
 
 
 class Batcher:

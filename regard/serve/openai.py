@@ -192,10 +192,9 @@ async def completions(request: Request, body: CompletionBody) -> Any:
     served.check("complete")
     body.refuse_foreign()
     options, seed = seeded(body.decoding())
+    options["top_logprobs"] = body.logprobs or 0
     async with served.use() as loaded:
-        work = await in_thread(
-            prepared, served, loaded, options, body.prompts(), body.stream, body.logprobs or 0
-        )
+        work = await in_thread(prepared, served, loaded, options, body.prompts(), body.stream)
         shape = CompletionShape(body, loaded, work, seed)
         return await answered(request, served, shape)
 
@@ -206,12 +205,10 @@ async def chat_completions(request: Request, body: ChatBody) -> Any:
     served.check("chat")
     body.refuse_foreign()
     options, seed = seeded(body.decoding())
-    alternatives = body.top_logprobs or 0
+    options["top_logprobs"] = body.top_logprobs or 0
     async with served.use() as loaded:
         turns = [message.turn() for message in body.messages]
-        work = await in_thread(
-            conversing, served, loaded, options, turns, body.stream, alternatives
-        )
+        work = await in_thread(conversing, served, loaded, options, turns, body.stream)
         shape = ChatShape(body, loaded, work, seed)
         return await answered(request, served, shape)
 
@@ -260,7 +257,6 @@ def prepared(
     options: dict[str, Any],
     prompts: Sequence[Any],
     stream: bool,
-    alternatives: int,
 ) -> list[Continuation]:
     """Returns the prompts of a request as the Python call would continue them."""
     decoder = Decoder(loaded, limited(served, options_for(loaded, options), options))
@@ -272,7 +268,7 @@ def prepared(
         ids = decoder.prompts.encode(prompt)
         decoder.prompts.check_known("prompt", ids)
         check_input(served, ids, served.facts.context, "prompt")
-        work.append(Continuation(decoder, ids, number, stream, alternatives))
+        work.append(Continuation(decoder, ids, number, stream))
     return work
 
 
@@ -282,7 +278,6 @@ def conversing(
     options: dict[str, Any],
     turns: list[dict[str, str]],
     stream: bool,
-    alternatives: int,
 ) -> list[Continuation]:
     """Returns the prompt of a conversation, as `LoadedModel.chat` formats it."""
     talk = Conversation.begin(loaded, options)
@@ -295,7 +290,7 @@ def conversing(
     except FormatError as error:  # a template may refuse turns, such as two of one role
         raise RequestError(str(error), param="messages") from None
     check_input(served, ids, served.facts.context, "conversation")
-    return [Continuation(decoder, ids, len(turns), stream, alternatives)]
+    return [Continuation(decoder, ids, len(turns), stream)]
 
 
 def limited(served: ServedModel, chosen: Any, options: dict[str, Any]) -> Any:

@@ -44,7 +44,7 @@ EVERY = dict(commands())
 # What opens weights, and what reads files that may be compressed. A new command is put here, or
 # into the rest: it reads neither.
 OPENS = ("augment train finetune distill align generate fill chat predict embed evaluate probe "
-         "quantize prune look convert").split()  # fmt: skip
+         "quantize prune look convert serve").split()  # fmt: skip
 OPENS += ["draw attention", "draw positions"]
 UNPACKS = ("prepare check augment finetune distill align predict embed evaluate probe compare "
            "quantize prune").split()  # fmt: skip

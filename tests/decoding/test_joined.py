@@ -127,16 +127,20 @@ def test_what_cannot_begin_leaves_no_row() -> None:
 
 def test_pieces_and_alternatives() -> None:
     loaded = talking()
-    options = {"max_new_tokens": 12, "num_samples": 2, "temperature": 1.0, "seed": 4}
+    options = {"max_new_tokens": 12, "num_samples": 2, "temperature": 1.0, "seed": 4,
+               "top_logprobs": 3}  # fmt: skip
     whole = generate(loaded, "The cat", **options)[0]
     several = continued(loaded, "The cat", options)
-    several.streams, several.alternatives = True, 3
+    several.streams = True
     run(Batcher(loaded.model, 4), [several], 0)
     for index, text in enumerate(whole):
         own = [event for event in several.events if event.index == index]
         assert "".join(event.piece for event in own) == text.text
         tokens = [event for event in own if isinstance(event, NewToken)]
         assert [event.token for event in tokens] == text.ids
+        assert [[i for i, _ in event.alternatives] for event in tokens] == [
+            [i for i, _ in best] for best in text.top_logprobs
+        ]
         for event in tokens:
             values = [value for _, value in event.alternatives]
             assert len(values) == 3 and values == sorted(values, reverse=True)
