@@ -74,10 +74,10 @@ def test_it_speaks_two_languages_and_remembers(page, files, kind):
     assert len(HAN.findall(chinese)) > len(HAN.findall(english)) + 20
     assert not any(seen.locator(".en").evaluate_all("all => all.map(e => e.offsetWidth > 0)"))
     for _ in range(20):  # Chromium writes the storage a moment after the page has set it.
+        seen.wait_for_timeout(250)
         seen.reload()
         if seen.evaluate("document.documentElement.lang") == "zh-Hans":
             break
-        seen.wait_for_timeout(100)
     assert seen.evaluate("document.documentElement.lang") == "zh-Hans"
     seen.locator("#language").click()
     assert seen.locator("body").inner_text() == english
@@ -97,10 +97,10 @@ def test_it_is_light_or_dark_as_the_reader_says(page, files, kind):
     seen.locator("#theme").press("Enter")
     assert ground() > 600 and seen.locator("#theme").get_attribute("aria-label") == "Dark colors"
     for _ in range(20):  # Chromium writes the storage a moment after the page has set it.
+        seen.wait_for_timeout(250)
         seen.reload()
         if ground() > 600:
             break
-        seen.wait_for_timeout(100)
     assert ground() > 600
 
 

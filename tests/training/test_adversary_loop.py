@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.models.state import State
+from regard.training import recipe as recipes
 from regard.training.adversary import word_embedding
 from regard.training.loop import Loop
 from tests.tasks import tuning
 from tests.training.small import STILL, gradients, looped, recipe, same
-from tests.training.test_parallel import work, written
+from tests.training.test_parallel import work
 
 
 @pytest.mark.parametrize("family", [*STILL, "longformer", "longformer-characters", "transformer"])
@@ -172,9 +174,11 @@ def test_only_the_very_last_pass_of_a_step_is_shared(robust: dict[str, Any], whe
 def test_one_process_equals_two(where: Path, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"engine": {"precision": "fp64"}, "optimizer": {"grad_clip": 0.0}}
     files = []
-    for robust in ATTACKS:
-        for file in written(tmp_path, where, ["bert", "t5"], robust=robust, **changes):
-            files.append(file.rename(file.with_stem(f"{file.stem}-{robust['adversary']}")))
+    batch = {"size": 8, "grad_accum": 2}
+    for robust, name in product(ATTACKS, ("bert", "t5")):
+        files.append(tmp_path / f"{name}-{robust['adversary']}.toml")
+        written = recipe(name, where, shape=STILL[name], batch=batch, robust=robust, **changes)
+        recipes.write(written, files[-1])
     for processes in (1, 2):
         work("gradients", tmp_path / str(processes), files, processes)
     for file in files:
