@@ -10,6 +10,7 @@ The runs are made in a directory of their own (--work keeps it). The pictures ne
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import subprocess
@@ -23,8 +24,8 @@ READMES = (ROOT / "README.md", ROOT / "README.zh.md")
 LONGEST = 100  # characters of a line that is shown
 RUNS = {
     "first": [
-        "regard prepare builtin:python-docs --out docs",
-        "regard train gpt docs --out my-gpt --size tiny --minutes 0.5",
+        "regard prepare builtin:python-docs --out text",
+        "regard train gpt text --out my-gpt --size tiny --minutes 0.5",
         'regard generate my-gpt "Return a list of" --max-new-tokens 40 --temperature 0.7 --seed 2',
     ],
     "compare": [
@@ -36,7 +37,7 @@ RUNS = {
 # What a command prints that the READMEs leave out: progress, and notes of this machine.
 LEFT_OUT = re.compile(
     r"note: |step |\s*$|\||preparing |.* · (starting|training|measuring|counting|done)$"
-    r"|\s*\d+/\d+ |.*\b(resumes?|bytes-bpe)\b"
+    r"|\s*\d+/\d+ |.*\b(resumes?|bytes-bpe)\b|\s*(not )?reproduced: "
 )
 
 
@@ -44,9 +45,11 @@ def shown(command: str, work: Path) -> list[str]:
     """Runs a command; returns it with the lines that it prints."""
     print(f"$ {command}", file=sys.stderr, flush=True)
     words = [sys.executable, "-m", *shlex.split(command)]
+    wide = os.environ | {"COLUMNS": "300"}  # no line is cut off; long ones are wrapped below
     done = subprocess.run(
-        words, cwd=work, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
+        words, cwd=work, env=wide, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        check=False,
+    )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{command} failed:\n{done.stdout}")
     lines = [line.rstrip() for line in done.stdout.splitlines()]

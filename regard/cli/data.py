@@ -50,7 +50,7 @@ def prepare(
 
     \b
     Examples:
-      regard prepare --out docs
+      regard prepare --out text
       regard prepare my-texts/ --out data --vocab-size 16000
       regard prepare 'news/*.jsonl.gz' --field text=body --out news --tokenizer wordpiece --lower
       zcat wiki.txt.gz | regard prepare - --split-by line --out wiki

@@ -122,13 +122,13 @@ def train(
 
     \b
     Examples:
-      regard prepare builtin:python-docs --out docs
-      regard train gpt docs --out my-gpt --size small --minutes 10
-      regard train bert docs --out my-bert --size tiny --seq-len 128 --lr 5e-4
+      regard prepare builtin:python-docs --out text
+      regard train gpt text --out my-gpt --size small --minutes 10
+      regard train bert text --out my-bert --size tiny --seq-len 128 --lr 5e-4
       regard train my-gpt other-text --out my-gpt-2 --epochs 3 checkpoint.keep=5
-      regard train gpt docs --out deep --minutes 10 shape.layers=8 extensions.gates=true
+      regard train gpt text --out deep --minutes 10 shape.layers=8 extensions.gates=true
       regard train --resume my-gpt
-      torchrun --nproc-per-node 2 -m regard train gpt docs --out my-gpt engine.parallel=fsdp
+      torchrun --nproc-per-node 2 -m regard train gpt text --out my-gpt engine.parallel=fsdp
     """
     if data and "=" in data and not Path(data).exists():
         settings, data = [data, *settings], ""
@@ -235,7 +235,7 @@ def distill(
     \b
     Examples:
       regard distill my-bert --student layers=6 --data text --out small-bert --epochs 3
-      regard distill my-gpt --student layers=4 --data docs --method hinton --out small-gpt
+      regard distill my-gpt --student layers=4 --data text --method hinton --out small-gpt
       regard distill reviewer --student layers=3 --data reviews.jsonl --out small-reviewer
       regard distill reviewer --student layers=3 --vocab-size 15000 --data reviews.jsonl --out tiny
       regard distill tagger --student layers=2,width=128,heads=2,ffn_size=512 --method tinybert \\
