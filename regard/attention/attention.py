@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.attention.kernels import AttentionArgs
-from regard.attention.memory import HERE, Memory, Pair, Triple
+from regard.attention.linear import Linear, linear
+from regard.attention.memory import HERE, KVCache, Memory, Pair, Triple
 from regard.attention.pattern import Pattern
 from regard.attention.position import Plain, View
 
@@ -59,7 +59,7 @@ class Projection(nn.Linear):
     def rows(self, x: Tensor, start: int, end: int) -> Tensor:
         """Returns the product of x with rows start … end of the matrix."""
         chosen = slice(start, end)
-        return F.linear(x, self.weight[chosen], None if self.bias is None else self.bias[chosen])
+        return linear(x, self.weight[chosen], None if self.bias is None else self.bias[chosen])
 
 
 class Attention(nn.Module):
@@ -80,11 +80,12 @@ class Attention(nn.Module):
         super().__init__()
         size = width // heads if size is None else size
         self.project = Projection(width, heads, size, bias, kv_heads)
-        self.out = nn.Linear(heads * size, width, bias)
+        self.out = Linear(heads * size, width, bias)
         self.score = Plain() if score is None else score
         self.scale = size**-0.5 if scale is None else scale
         self.dropout = dropout
         self.kernel: Kernel = unseen
+        self.cache: type[KVCache] = KVCache
 
     def forward(self, x: Tensor, view: View, memory: Memory = HERE) -> Tensor:
         q, k, v = memory.read(x, self.project)

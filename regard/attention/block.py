@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention.dropout import Dropout
+from regard.attention.linear import Linear
 
 gelu_tanh = partial(F.gelu, approximate="tanh")  # GPT, T5 v1.1 and BERT's authors use this form
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -25,8 +26,8 @@ class FeedForward(nn.Module):
         self, width: int, ffn_size: int, activation: str, *, dropout: float = 0.0, bias: bool = True
     ) -> None:
         super().__init__()
-        self.wide = nn.Linear(width, ffn_size, bias)
-        self.narrow = nn.Linear(ffn_size, width, bias)
+        self.wide = Linear(width, ffn_size, bias)
+        self.narrow = Linear(ffn_size, width, bias)
         self.activation, self.dropout = ACTIVATIONS[activation], Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -41,7 +42,7 @@ class Gated(FeedForward):
         self, width: int, ffn_size: int, *rest: Any, bias: bool = True, **more: Any
     ) -> None:
         super().__init__(width, ffn_size, *rest, bias=bias, **more)
-        self.gate = nn.Linear(width, ffn_size, bias)
+        self.gate = Linear(width, ffn_size, bias)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.narrow(self.dropout(self.activation(self.gate(x)) * self.wide(x)))

@@ -7,6 +7,8 @@ elements are scaled by the rounded rate, so the mean stays exact.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -40,19 +42,23 @@ def keep_mask(shape: torch.Size, rate: float, device: torch.device) -> Tensor:
     return keep.view(torch.uint8)[:count].view(shape)
 
 
+Draw = Callable[[torch.Size, float, torch.device], Tensor]
+
+
 class Dropout(nn.Module):
     """Dropout that decides by random bytes where PyTorch's own is slow; see the module."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
+        self.draw: Draw = keep_mask  # tensor parallelism draws a part of the same mask
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.rate == 0.0:
             return x
         if fused(x):
             return F.dropout(x, self.rate)
-        keep = keep_mask(x.shape, self.rate, x.device)
+        keep = self.draw(x.shape, self.rate, x.device)
         factor = GRAIN / (GRAIN - dropped(self.rate))
         return passes.drop(x, keep, factor)
 

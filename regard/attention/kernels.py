@@ -17,10 +17,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from regard.attention.dropout import GRAIN, dropped, fused, keep_mask
+from regard.attention.dropout import GRAIN, Draw, dropped, fused, keep_mask
+from regard.attention.linear import products
 from regard.attention.native import passes
 
 SHORT = 1024  # with up to this many keys, bf16 training is faster by plain matrix products
+
+
+def exporting() -> bool:
+    """Returns whether a graph is being recorded that must hold for texts of any length: it can have
+    no loop over blocks of rows, and no condition on their number."""
+    return torch.compiler.is_exporting()
 
 
 class AttentionArgs(NamedTuple):
@@ -29,6 +36,7 @@ class AttentionArgs(NamedTuple):
     bias: Tensor | None = None  # added to the scores; may be learned
     scale: float = 1.0  # multiplies the products of queries and keys
     rate: float = 0.0  # the dropout rate of the weights
+    draw: Draw = keep_mask  # draws the dropout of weights [B, heads, rows, keys]
 
 
 def attend(
@@ -41,7 +49,7 @@ def attend(
 ) -> Tensor:
     """Returns softmax(q kᵀ · scale + bias + mask) v; a row without keys gives zeros and no
     gradient."""
-    bias, scale, rate = how
+    bias, scale, rate, draw = how
     learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
     slow = rate > 0.0 or (bias is not None and bias.requires_grad and torch.is_grad_enabled())
     slow = slow or (learns and q.dtype == torch.bfloat16 and k.size(2) <= SHORT)
@@ -50,13 +58,13 @@ def attend(
         corner = q.new_full((q.size(2), k.size(2)), -math.inf).triu(k.size(2) - q.size(2) + 1)
         mask, causal = corner if mask is None else mask + corner, False
     if slow:
-        y: Tensor = ExplicitAttention.apply(q, k, v, mask, bias, scale, rate)  # type: ignore[no-untyped-call]
+        y: Tensor = ExplicitAttention.apply(q, k, v, mask, bias, scale, rate, draw)  # type: ignore[no-untyped-call]
         return y
     if bias is not None:
         mask = bias if mask is None else bias + mask
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
-    grouped = q.size(1) != k.size(1)
+    grouped = bool(q.size(1) != k.size(1))
     return F.scaled_dot_product_attention(
         q, k, v, mask, rate, causal, scale=scale, enable_gqa=grouped
     )
@@ -68,17 +76,18 @@ class ExplicitAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
-        q, k, v, mask, bias, scale, rate = inputs
+        q, k, v, mask, bias, scale, rate, draw = inputs
         shape, heads, rows = q.shape, k.shape[:2], q.size(1) * q.size(2) // k.size(1)
         with torch.autocast(q.device.type, enabled=False):
             q, k, v = (x.flatten(0, 1) for x in (q, k, v))
             q = (q * scale).reshape(k.size(0), rows, q.size(-1))
-            scores = torch.bmm(q, k.mT)
-            keep = keep_mask(scores.shape, rate, scores.device) if rate else None
+            scores = products(q, k.mT)
+            by_head = torch.Size((*heads, rows, k.size(1)))
+            keep = draw(by_head, rate, scores.device).view(scores.shape) if rate else None
             scores = scores.view(*shape[:3], k.size(1))
             pair = passes.weigh(scores, bias, mask, keep)
             weights, used = (w.view(k.size(0), rows, k.size(1)) for w in pair)
-            out, keep_rate = torch.bmm(used, v), 1.0 - dropped(rate) / GRAIN
+            out, keep_rate = products(used, v), 1.0 - dropped(rate) / GRAIN
             ctx.save_for_backward(q, k, v, weights, keep)
             ctx.constants = shape, heads, scale, keep_rate, None if bias is None else bias.shape
             y: Tensor = (out if keep_rate == 1.0 else out.div_(keep_rate)).view(
@@ -94,15 +103,15 @@ class ExplicitAttention(torch.autograd.Function):
         with torch.autocast(grad.device.type, enabled=False):
             grad = grad.to(v.dtype).reshape(*weights.shape[:2], v.size(-1))
             grad = grad if keep_rate == 1.0 else grad / keep_rate
-            grad_scores, used = passes.weigh_back(torch.bmm(grad, v.mT), weights, keep)
-            grad_v = torch.bmm(used.mT, grad)
-            grad_q = torch.bmm(grad_scores, k).mul_(scale)
-            grad_k = torch.bmm(grad_scores.mT, q)
+            grad_scores, used = passes.weigh_back(products(grad, v.mT), weights, keep)
+            grad_v = products(used.mT, grad)
+            grad_q = products(grad_scores, k).mul_(scale)
+            grad_k = products(grad_scores.mT, q)
             grad_bias = None
             if bias_shape is not None and ctx.needs_input_grad[4]:
                 grad_bias = grad_scores.view(*shape[:3], k.size(1)).sum_to_size(bias_shape)
             pair = (g.unflatten(0, heads) for g in (grad_k, grad_v))
-            return grad_q.view(shape), *pair, None, grad_bias, None, None
+            return grad_q.view(shape), *pair, None, grad_bias, None, None, None
 
 
 # -- the dtype in which arithmetic is done

@@ -10,7 +10,7 @@ positions were added once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 Pair = tuple[Tensor, Tensor]  # keys, values: [B, kv_heads, rows, D]
 Triple = tuple[Tensor, Tensor, Tensor]  # queries, keys, values
+LARGEST, NOTHING = 127, 1e-30  # of a byte; a row with smaller numbers is treated as zeros
+STEP_BYTES = 4  # of a row of bytes
+
+
+LEAST_ROOM = 64  # the columns for new rows in a buffer of recent keys and values
 
 
 class Memory:
@@ -79,6 +84,11 @@ class KVCache(Memory):
     values: Tensor
     length: int = 0
 
+    @classmethod
+    def empty(cls, shape: tuple[int, int, int, int], like: Tensor) -> Self:
+        """Returns a cache for keys [B, kv_heads, capacity, D] in the dtype of `like`."""
+        return cls(like.new_zeros(shape), like.new_zeros(shape))
+
     def read(self, x: Tensor, project: Projection) -> Triple:
         q, k, v = project(x)
         return q, k, v
@@ -87,11 +97,101 @@ class KVCache(Memory):
         end, room = self.length + k.size(2), self.keys.size(2)
         if end > room:  # slicing would drop the rows silently
             raise InputError(f"{end} rows do not fit a cache of {room}; start a larger one")
-        self.keys[:, :, self.length : end] = k
-        self.values[:, :, self.length : end] = v
+        self.keys[:, :, self.length : end] = self.stored(k)
+        self.values[:, :, self.length : end] = self.stored(v)
         self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        return self.restored(self.keys[:, :, :end], k), self.restored(self.values[:, :, :end], v)
+
+    def stored(self, x: Tensor) -> Tensor:
+        """Returns keys or values as the buffer holds them."""
+        return x
+
+    def restored(self, buffer: Tensor, like: Tensor) -> Tensor:
+        """Returns what a buffer holds as keys or values, in the dtype of `like`."""
+        return buffer
 
     def reorder(self, chosen: Tensor) -> None:
         """Reorders the batch for beam search: row i continues the text of row chosen[i]."""
         self.keys, self.values = self.keys[chosen], self.values[chosen]
+
+
+@dataclass
+class RecentKV(KVCache):
+    """Transformer-XL's memory, projected once: the keys and values of the rows from `start` on. The
+    buffer grows with the memory, and columns of forgotten rows are filled again."""
+
+    start: int = 0
+
+    @classmethod
+    def of(cls, keys: Tensor, values: Tensor) -> RecentKV:
+        """Copies keys and values into buffers with room for more."""
+        memory = cls(keys, values, keys.size(2))
+        memory.make_room(1)
+        return memory
+
+    @property
+    def rows(self) -> int:
+        return self.length - self.start
+
+    def recent(self) -> Pair:
+        some = slice(self.start, self.length)
+        return self.keys[:, :, some], self.values[:, :, some]
+
+    def keep(self, k: Tensor, v: Tensor) -> Pair:
+        self.make_room(k.size(2))
+        super().keep(k, v)
+        return self.recent()
+
+    def forget(self, most: int) -> None:
+        """Remembers no more than the last `most` rows."""
+        self.start = max(self.start, self.length - most)
+
+    def make_room(self, more: int) -> None:
+        if self.length + more <= self.keys.size(2):
+            return
+        rows = self.rows
+        columns = rows + more + max(LEAST_ROOM, rows // 4)
+        for name, part in zip(("keys", "values"), self.recent(), strict=True):
+            buffer = part.new_zeros(part.size(0), part.size(1), columns, part.size(3))
+            buffer[:, :, :rows] = part
+            setattr(self, name, buffer)
+        self.start, self.length = 0, rows
+
+
+class HalfCache(KVCache):
+    """A cache in bfloat16: keys and values are rounded when they are stored."""
+
+    @classmethod
+    def empty(cls, shape: tuple[int, int, int, int], like: Tensor) -> Self:
+        return super().empty(shape, like.new_empty(0, dtype=torch.bfloat16))
+
+    def restored(self, buffer: Tensor, like: Tensor) -> Tensor:
+        return buffer.to(like.dtype)
+
+
+class ByteCache(KVCache):
+    """A cache in int8: a row of a head is step · n with n from -127 to 127. The step, a float, is
+    in the last four bytes of the row."""
+
+    @classmethod
+    def empty(cls, shape: tuple[int, int, int, int], like: Tensor) -> Self:
+        whole = (*shape[:3], shape[3] + STEP_BYTES)
+        return super().empty(whole, like.new_empty(0, dtype=torch.int8))
+
+    def stored(self, x: Tensor) -> Tensor:
+        exact = x.float()
+        most = exact.abs().amax(-1, keepdim=True)
+        usable = most > NOTHING
+        numbers = (exact * torch.where(usable, LARGEST / most, 0.0)).round_()
+        step = torch.where(usable | most.isnan(), most / LARGEST, 0.0)
+        return torch.cat([numbers.to(torch.int8), step.view(torch.int8)], -1)
+
+    def restored(self, buffer: Tensor, like: Tensor) -> Tensor:
+        numbers, step = buffer.split([buffer.size(-1) - STEP_BYTES, STEP_BYTES], -1)
+        whole: Tensor = numbers.float() * step.clone(memory_format=torch.contiguous_format).view(
+            torch.float32
+        )
+        return whole.to(like.dtype)
+
+
+CACHES: dict[str, type[KVCache]] = {"bf16": HalfCache, "int8": ByteCache}

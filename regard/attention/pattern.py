@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.attention.kernels import AttentionArgs, attend
+from regard.attention.kernels import AttentionArgs, attend, exporting
 
 CAUSAL_BLOCK = 128  # rows per block with dropout: blocks above the diagonal are never computed
 
@@ -53,8 +53,10 @@ class Pattern:
 
 
 def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns a mask that is 0 where `seen` is True and -inf elsewhere."""
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -math.inf)
+    """Returns a mask that is 0 where `seen` is True and -inf elsewhere. In a recorded graph a row
+    without keys would become NaN with -inf; there it is a finite number whose exponential is 0."""
+    hidden = torch.finfo(dtype).min / 2 if exporting() else -math.inf
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, hidden)
 
 
 class Full(Pattern):
@@ -78,6 +80,9 @@ class Causal(Pattern):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, how: AttentionArgs) -> Tensor:
         rows, bias = q.size(2), how.bias
+        if exporting():
+            table = self.dense(1, rows, k.size(2), q.device)
+            return attend(q, k, v, how, additive(table[:, None], q.dtype))
         if rows == 1 or (bias is None and rows == k.size(2) and how.rate == 0.0):
             return attend(q, k, v, how, causal=rows > 1)
         parts = []
@@ -118,7 +123,7 @@ class Ordered(Pattern):
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:
         def at(table: Tensor, row: Tensor) -> Tensor:
-            return table[batch % max(table.size(0), 1), row]
+            return table[batch.clamp_max(table.size(0) - 1), row]  # a table of one row serves all
 
         order = at(self.key_order, key)
         seen = order <= at(self.query_order, query)

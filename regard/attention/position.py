@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from regard.attention.kernels import exporting
+from regard.attention.linear import Linear, products
 from regard.attention.pattern import Pattern
 
 BLOCK = 128  # rows whose scores with distances are computed together
@@ -61,7 +63,8 @@ class RelativeShift(torch.autograd.Function):
 def product(rows: Tensor, r: Tensor) -> Tensor:
     """Returns rows [B, H, Q, D] · r [G, H, D, P]: one product per head for each of the G groups."""
     stacked = rows.unflatten(0, (r.size(0), -1)).transpose(1, 2)
-    far: Tensor = torch.matmul(stacked.flatten(2, 3), r).unflatten(2, stacked.shape[2:4])
+    each = products(stacked.flatten(2, 3).flatten(0, 1), r.flatten(0, 1))
+    far: Tensor = each.unflatten(0, r.shape[:2]).unflatten(2, stacked.shape[2:4])
     return far.transpose(1, 2).flatten(0, 1)
 
 
@@ -82,6 +85,8 @@ class Distances:
 
     def place(self, rows: Tensor, r: Tensor) -> Tensor:
         """Returns scores [B, H, Q, K] of rows [B, H, Q, D] with the distances r [G, H, D, P]."""
+        if exporting() and self.index is None:  # one block of all rows
+            return shifted(product(rows, r[..., : self.rows + self.keys]), self.keys)
         near, rest = rows.split([self.rows, rows.size(2) - self.rows], 2)
         step = BLOCK if r.size(-1) >= self.rows + self.keys else self.rows  # else: no later keys
         parts, end = [], self.rows
@@ -142,7 +147,7 @@ class Relative(nn.Module):
     def __init__(self, width: int, u: nn.Parameter, v: nn.Parameter) -> None:
         super().__init__()
         self.u, self.v = u, v
-        self.distance = nn.Linear(width, u.numel(), bias=False)
+        self.distance = Linear(width, u.numel(), bias=False)
 
     def forward(self, q: Tensor, k: Tensor, view: View, scale: float) -> Placed:
         assert view.distances is not None

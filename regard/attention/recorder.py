@@ -51,6 +51,10 @@ class AttentionCall:
         """The weights times the values, [B, H, Q, D]: the model's own output, computed again."""
         return (self.weights @ self.values.to(self.weights.dtype)).to(self.values.dtype)
 
+    def __repr__(self) -> str:
+        batch, heads, queries, _ = self.queries.shape
+        return f"{self.name}: weights [{batch}, {heads}, {queries}, {self.keys.size(-2)}]"
+
 
 @dataclass
 class Recording:
@@ -61,6 +65,9 @@ class Recording:
 
     def __iter__(self) -> Iterator[AttentionCall]:
         return iter(self.layers)
+
+    def __repr__(self) -> str:
+        return "\n".join([f"{len(self)} recorded attentions", *map(repr, self.layers)])
 
     def __len__(self) -> int:
         return len(self.layers)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.kernels import AttentionArgs, attend
+from regard.attention.kernels import AttentionArgs, attend, exporting
 from regard.attention.pattern import Pattern, additive
 
 
@@ -30,10 +30,12 @@ class Window(Pattern):
     ) -> None:
         if far is not None and after == 0 and before > 0:
             raise ValueError("a global key would let a causal window look ahead: give after > 0")
-        self.before, self.after = min(before, length), min(after, length)
+        self.before, self.after = before, after
+        if not exporting():  # a graph has windows of one width for texts of any length
+            self.before, self.after = min(before, length), min(after, length)
         self.length, self.attention_mask, self.far = length, attention_mask, far
         self.block = max(self.before, self.after, 32)
-        self.blocks = -(-length // self.block)
+        self.blocks = (length + self.block - 1) // self.block  # graphs divide towards zero
         self.mask = additive(self.seen(device), dtype)
 
     def visible(self, batch: Tensor, query: Tensor, key: Tensor) -> Tensor:

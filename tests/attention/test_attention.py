@@ -291,3 +291,17 @@ def test_blocks_pass_their_context_on() -> None:
     across = (View(Full()), CrossKV(cross.project.pairs(source)))
     y = CrossBlock(first, middle, last)(x, (own,), across)
     assert torch.equal(y, last(middle(first(x, own), *across)))
+
+
+@pytest.mark.parametrize("head", range(HEADS))
+@pytest.mark.parametrize("part", range(3), ids=["query", "key", "value"])
+def test_a_head_has_three_matrices_of_its_own(head: int, part: int) -> None:
+    """The matrix that makes the queries of a head makes nothing else, and so on."""
+    attention, x = layer(), numbers(1, 5, WIDTH)
+    before = torch.stack(attention.project(x))  # [3, B, H, T, D]
+    size = WIDTH // HEADS
+    attention.project.weight.data.view(3, HEADS, size, WIDTH)[part, head] += 1.0
+    changed = (torch.stack(attention.project(x)) != before).any(-1).any(-1).any(1)
+    expected = torch.zeros(3, HEADS, dtype=torch.bool)
+    expected[part, head] = True
+    assert torch.equal(changed, expected)

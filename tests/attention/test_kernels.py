@@ -154,7 +154,7 @@ def test_gradients_of_explicit(rate: float, masked: bool) -> None:
 
     def function(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
         torch.manual_seed(11)
-        result: Tensor = ExplicitAttention.apply(q, k, v, mask, bias, SCALE, rate)
+        result: Tensor = ExplicitAttention.apply(q, k, v, mask, bias, SCALE, rate, keep_mask)
         return result
 
     assert torch.autograd.gradcheck(function, [x.requires_grad_() for x in inputs])
@@ -163,7 +163,7 @@ def test_gradients_of_explicit(rate: float, masked: bool) -> None:
 def test_second_derivatives_of_explicit_are_refused() -> None:
     """Its backward is no graph: silence would be a wrong number."""
     q, k, v = (x.requires_grad_() for x in triple(1, 1, 3, 3, 2, 0, torch.float64))
-    y = ExplicitAttention.apply(q, k, v, None, None, SCALE, 0.0)
+    y = ExplicitAttention.apply(q, k, v, None, None, SCALE, 0.0, keep_mask)
     (grad,) = torch.autograd.grad(y.square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError):
         torch.autograd.grad(grad.sum(), q)
@@ -392,3 +392,23 @@ def test_autocast(path: str) -> None:
         wide = (x @ weight.T).double()
         fixed = None if bias is None else bias.double()
         close(y, naive.attention(wide, wide, wide, SCALE, seen, fixed), CLOSE[torch.bfloat16])
+
+
+def test_values_may_be_of_another_size_and_keys_may_not() -> None:
+    q, k, v = numbers(1, 2, 5, 4), numbers(1, 2, 6, 4), numbers(1, 2, 6, 7)
+    y = attend(q, k, v, scale=SCALE)
+    close(y, naive.attention(q, k, v, SCALE), 1e-5)
+    assert y.shape == (1, 2, 5, 7)
+    with pytest.raises(RuntimeError):  # torch's own
+        attend(q, numbers(1, 2, 6, 3), v, scale=SCALE)
+
+
+def test_a_mask_is_added_because_a_score_of_zero_hides_nothing() -> None:
+    """A product with 0 would leave exp(0) = 1 of a hidden key: here as much as of any other."""
+    q, k, v = numbers(1, 1, 3, 4), torch.zeros(1, 1, 4, 4), numbers(1, 1, 4, 4)  # scores of zero
+    seen = torch.tensor([True, True, False, False]).expand(1, 1, 3, 4)
+    close(attend(q, k, v, scale=SCALE), v.mean(2, keepdim=True).expand_as(q), 1e-6)
+    table = additive(seen, q.dtype)
+    assert (table[seen] == 0).all() and (table[~seen] < -1e30).all()
+    hidden = attend(q, k, v, scale=SCALE, mask=table)
+    close(hidden, v[:, :, :2].mean(2, keepdim=True).expand_as(q), 1e-6)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention.attention import Attention
-from regard.attention.memory import HERE, CrossKV, KVCache, Segment
+from regard.attention.memory import CACHES, HERE, CrossKV, KVCache, RecentKV, Segment
 from regard.attention.pattern import Causal, Full, Ordered
 from regard.attention.position import View
 from regard.core.errors import InputError
@@ -96,6 +96,31 @@ def test_a_full_cache_refuses(more: int) -> None:
     with refuses(InputError, 4):
         attention(numbers(1, more, WIDTH), View(Causal(4)), memory)
     assert memory.length == 4
+
+
+@pytest.mark.parametrize("form, apart, size", [("bf16", 2**-8, 2 * 16), ("int8", 1 / 254, 16 + 4)])
+def test_a_compact_cache_is_near(form: str, apart: float, size: int) -> None:
+    """bfloat16 is as near as its 8 bits are; a byte is half a step of its row at most."""
+    cache = CACHES[form].empty((2, 3, 5, 16), torch.zeros(1))
+    k, v = numbers(2, 3, 4, 16, seed=1).float() * 7, numbers(2, 3, 4, 16, seed=2).float()
+    k[0, 0, 1] = 0.0
+    cache.keep(k[:, :, :3], v[:, :, :3])
+    for exact, near in zip((k, v), cache.keep(k[:, :, 3:], v[:, :, 3:]), strict=True):
+        bound = exact.abs() if form == "bf16" else exact.abs().amax(-1, keepdim=True)
+        assert near.dtype == exact.dtype and (near - exact).abs().max() > 0
+        assert ((near - exact).abs() <= bound * apart * 1.001).all()
+    assert cache.length == 4 and cache.keys.nbytes == 2 * 3 * 5 * size
+    double = CACHES[form].empty((2, 3, 5, 16), torch.zeros(1, dtype=torch.float64))
+    assert double.keep(k.double(), v.double())[0].dtype == torch.float64
+
+
+@pytest.mark.parametrize("form", CACHES)
+def test_a_compact_cache_shows_what_is_no_number(form: str) -> None:
+    cache = CACHES[form].empty((1, 1, 3, 8), torch.zeros(1))
+    x = numbers(1, 1, 3, 8).float()
+    x[0, 0, 1, 2], x[0, 0, 2, 2] = torch.nan, torch.inf
+    keys, _ = cache.keep(x, x)
+    assert keys[0, 0, 0].isfinite().all() and not keys[0, 0, 1:, 2].isfinite().any()
 
 
 @torch.no_grad()
@@ -259,3 +284,19 @@ def test_here_is_the_projection() -> None:
     attention, x = layer(), numbers(2, 3, WIDTH)
     for ours, whole in zip(HERE.read(x, attention.project), attention.project(x), strict=True):
         assert torch.equal(ours, whole)
+
+
+def test_recent_keys_and_values_grow_and_are_forgotten() -> None:
+    rows = numbers(2, HEADS, 300, WIDTH // HEADS)
+    memory = RecentKV.of(rows[:, :, :5], -rows[:, :, :5])
+    for start, end in ((5, 6), (6, 90), (90, 91), (91, 300)):
+        before = memory.rows
+        keys, values = memory.keep(rows[:, :, start:end], -rows[:, :, start:end])
+        assert torch.equal(keys, rows[:, :, start - before : end]) and torch.equal(values, -keys)
+        memory.forget(20)
+        assert memory.rows == min(20, before + end - start)
+    for i in range(300):  # the columns of forgotten rows are filled again
+        memory.keep(rows[:, :, i : i + 1], rows[:, :, i : i + 1])
+        memory.forget(20)
+    assert memory.keys.size(2) < 400
+    assert torch.equal(memory.recent()[0], rows[:, :, -20:])

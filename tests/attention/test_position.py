@@ -52,6 +52,18 @@ def test_sinusoids_golden(layout: str) -> None:
     assert y[0].tolist() == zero
 
 
+@pytest.mark.parametrize("place", [1, 77, 20_000])
+def test_two_columns_share_each_frequency(place: int) -> None:
+    """Columns 2i and 2i + 1 are the sine and the cosine of one angle, p / 10000^(2i/d)."""
+    width = 8
+    y = sinusoids(torch.tensor(place), width, "interleaved").double()
+    for j in range(width):
+        angle = place * 10000.0 ** (-2 * (j // 2) / width)
+        expected = math.cos(angle) if j % 2 else math.sin(angle)
+        assert y[j].item() == pytest.approx(expected, abs=1e-6)
+    assert abs(y[1].item() - math.cos(place * 10000.0 ** (-2 / width))) > 0.01  # not -2j/d
+
+
 @few
 @given(st.integers(-3000, 3000), st.integers(-500, 500), st.sampled_from([2, 8, 10, 64]))
 def test_a_shift_is_a_rotation(place: int, shift: int, width: int) -> None:
@@ -405,3 +417,17 @@ def test_plain_adds_the_shared_bias() -> None:
     expected = naive.attention(*(t.double() for t in (q, k, v)), 0.5, None, bias.double())
     expected = expected.transpose(1, 2).flatten(2) @ attention.out.weight.double().T
     close(attention(x, View(pattern, bias)), expected + attention.out.bias.double(), 1e-5)
+
+
+def test_a_distance_has_a_sign_and_values_know_none() -> None:
+    attention, rows = layer(), 5
+    x = numbers(1, rows, WIDTH, seed=1, dtype=torch.float64)
+    view = View(Full(), distances=Distances(falling(rows - 1, 2 * rows), rows, rows))
+    distance = (torch.arange(rows)[:, None] - torch.arange(rows))[None]
+    seen = torch.ones(rows, rows, dtype=torch.bool)
+    y = attention(x, view, HERE)
+    close(y, four_terms(attention, x, x, distance, seen), 1e-6)
+    assert (y - four_terms(attention, x, x, distance.abs(), seen)).abs().max() > 0.01
+    alike = x[:, :1].expand(1, rows, WIDTH)  # one value everywhere: distances change no sum of it
+    value = attention.project(alike)[2].transpose(1, 2).flatten(2)
+    close(attention(alike, view, HERE), attention.out(value), 1e-12)

@@ -104,6 +104,9 @@ def test_names_and_shapes_of_an_encoder_and_decoder() -> None:
     own = [one for one in seen.named("decoder") if "cross" not in one.name]
     assert [tuple(one.weights.shape) for one in own] == [(2, 2, 4, 4)] * 3
     assert len(seen.named("")) == len(seen) == 8
+    first, *others = str(seen).splitlines()
+    assert first == "8 recorded attentions" and len(others) == 8
+    assert others[0] == f"{seen[0].name}: weights {[*seen[0].weights.shape]}"
     assert all((one.how.bias is None) == ("cross" in one.name) for one in seen)
 
 
@@ -303,3 +306,45 @@ def test_longformer(tmp_path: Path) -> None:
         close(local[:, :, ~wide[0]], laid[:, :, ~wide[0]])
         everywhere = expected.global_attentions[i].transpose(2, 3)[..., :29]
         close(seen.named("wide")[i].weights, everywhere)
+
+
+@torch.no_grad()
+def test_an_encoder_gives_a_vector_for_each_token_and_a_decoder_reads_all() -> None:
+    model: EncoderDecoder = specimen("transformer").fresh()
+    source, target = words(29, 2, 7), words(29, 2, 4)
+    assert model.encode(source).shape == (2, 7, model.config.width)
+    with record(model) as seen:
+        model(source, target)
+    cross = seen.named("cross")
+    assert len(cross) == len(model.decoder_blocks)
+    for one in cross:
+        assert one.weights.shape[2:] == (4, 7) and (one.weights > 0).all()
+
+
+@torch.no_grad()
+def test_one_table_of_distances_serves_all_layers_of_a_stack_of_t5() -> None:
+    """A change of one number changes the bias of every layer there, and none of the other stack."""
+    model: EncoderDecoder = specimen("t5").fresh()
+    assert [n for n, _ in model.named_parameters() if "distances" in n] == [
+        "encoder.distances.weight", "decoder.distances.weight"
+    ]  # fmt: skip
+    tokens = words(29, 2, 7), words(29, 2, 4)
+
+    def biases() -> dict[str, list[Tensor | None]]:
+        with record(model) as seen:
+            model(*tokens)
+        parts: dict[str, list[Tensor | None]] = {"encoder": [], "decoder": [], "cross": []}
+        for one in seen:
+            parts["cross" if "cross" in one.name else one.name.split(".")[0]].append(one.how.bias)
+        return parts
+
+    before = biases()
+    model.encoder.distances.weight[0] += 1.0
+    after = biases()
+    assert [len(some) for some in before.values()] == [2, 3, 3]
+    for stack in ("encoder", "decoder"):
+        first, *others = before[stack]
+        assert first is not None and all(torch.equal(first, other) for other in others)
+        changed = [not torch.equal(a, b) for a, b in zip(before[stack], after[stack], strict=True)]
+        assert changed == [stack == "encoder"] * len(changed)
+    assert before["cross"] == [None] * 3

@@ -1,9 +1,9 @@
 """The C++ kernels, which are compiled for this machine at their first use and cached for the next.
 
 They are optional: without g++ (or with REGARD_NATIVE=0 in the environment) plain torch computes the
-same. A cached library runs in this process with all its rights, so it is loaded only if nobody else
-could have written it. It uses the OpenMP library that torch has loaded, so there is only one set of
-threads.
+same. REGARD_NATIVE=avx2 or avx512 compiles them for an older processor. A cached library runs in
+this process with all its rights, so it is loaded only if nobody else could have written it. It uses
+the OpenMP library that torch has loaded, so there is only one set of threads.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ import tempfile
 import warnings
 from pathlib import Path
 
-SOURCES = ("kernels.cpp", "int8.cpp", "step.cpp")
-HEADERS = ("common.h",)
+SOURCES = ("kernels.cpp", "int8.cpp", "int4.cpp", "decode.cpp", "encode.cpp", "output.cpp",
+           "products.cpp", "norms.cpp")  # fmt: skip
+HEADERS = ("common.h", "groups.h", "barrier.h", "int8_many.h", "decode_plan.h", "decode_tiles.h",
+           "decode_cache.h", "decode_rows.h", "decode_parts.h", "decode_relative.h")  # fmt: skip
+LEVELS = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}  # of REGARD_NATIVE; v4 has no VNNI, no bf16
 FLAGS = (
-    "-std=c++17", "-O3", "-march=native", "-mprefer-vector-width=512", "-ffp-contract=fast",
+    "-std=c++17", "-O3", "-mprefer-vector-width=512", "-ffp-contract=fast",
     "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC", "-shared",
 )  # fmt: skip
 PATIENCE = 120  # the most seconds that the compiler may take
@@ -32,13 +35,26 @@ PATIENCE = 120  # the most seconds that the compiler may take
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """Returns the compiled kernels, or None where they cannot be compiled or loaded."""
+    if os.environ.get("REGARD_NATIVE") == "0":
+        return None
     compiler = shutil.which("g++")
-    if os.environ.get("REGARD_NATIVE") == "0" or compiler is None:
+    if compiler is None:
+        say_once("there is no g++")
         return None
     try:
         return ctypes.CDLL(str(build(compiler)))
-    except (OSError, subprocess.SubprocessError):
+    except (OSError, subprocess.SubprocessError) as error:
+        say_once(f"{compiler} could not build them ({type(error).__name__})")
         return None
+
+
+def say_once(reason: str) -> None:
+    """Says why plain torch computes everything; `library` is called once."""
+    warnings.warn(
+        f"the native kernels are not used, since {reason}; plain torch computes the same more "
+        "slowly. Install g++, or say REGARD_NATIVE=0 to go on without them",
+        stacklevel=3,
+    )
 
 
 def build(compiler: str) -> Path:
@@ -47,7 +63,9 @@ def build(compiler: str) -> Path:
     version = subprocess.run([compiler, "--version"], capture_output=True, timeout=PATIENCE).stdout
     here = Path(__file__).parent
     texts = [(here / name).read_bytes() for name in (*SOURCES, *HEADERS)]
-    made_of = [*texts, " ".join(FLAGS).encode(), version, processor()]
+    level = LEVELS.get(os.environ.get("REGARD_NATIVE", ""), "native")
+    flags = [*FLAGS, f"-march={level}"]
+    made_of = [*texts, " ".join(flags).encode(), version, processor()]
     name = hashlib.sha256(b"\0".join(made_of)).hexdigest()[:20]
     path = cache() / f"kernels-{name}.so"
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -62,7 +80,7 @@ def build(compiler: str) -> Path:
     if not path.exists() or not is_private(path):
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
             draft = Path(scratch) / path.name
-            command = [compiler, *FLAGS, *(str(here / name) for name in SOURCES), "-o", str(draft)]
+            command = [compiler, *flags, *(str(here / name) for name in SOURCES), "-o", str(draft)]
             subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
             draft.chmod(0o700)
             draft.replace(path)  # atomic, even if another process builds the same library

@@ -13,6 +13,28 @@
 #endif
 #endif
 
+struct Brain {  // bfloat16: the upper half of a float
+    uint16_t bits;
+};
+
+static inline float get(float x) { return x; }
+
+static inline float get(Brain x) {
+    uint32_t wide = uint32_t(x.bits) << 16;
+    float y;
+    std::memcpy(&y, &wide, 4);
+    return y;
+}
+
+static inline void put(float& to, float x) { to = x; }
+
+static inline void put(Brain& to, float x) {  // rounds to nearest, ties to even; NaN stays NaN
+    uint32_t wide;
+    std::memcpy(&wide, &x, 4);
+    uint32_t rounded = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
+    to.bits = uint16_t(x == x ? rounded : 0x7FC0);
+}
+
 // Returns exp(x) for x <= 0 within two units of the last place; 0 where it would be denormal.
 static inline float exponential(float x) {
     float whole = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the fraction is rounded away
@@ -32,7 +54,3 @@ static inline float exponential(float x) {
     std::memcpy(&scale, &power, 4);
     return x < -87.0f ? 0.0f : y * scale;
 }
-
-extern "C" void product_int8(float* y, const float* x, int64_t rows, int64_t apart, const int8_t* w,
-                             const float* scale, const int32_t* total, const float* bias,
-                             int64_t in, int64_t out, int planes, int threads);

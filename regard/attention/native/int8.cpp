@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common.h"
+#include "int8_many.h"
 
 #ifdef SMALL_BYTES
 #include <immintrin.h>
@@ -202,7 +203,29 @@ void bytes(float* y, const float* x, int64_t rows, int64_t apart, const int8_t* 
             }
         }
     };
-    multiply<Bytes>(rounded, pitch, rows * PLANES, w, in, out, threads, finish);
+    if (!many::worth(rows * PLANES, in, out))
+        return multiply<Bytes>(rounded, pitch, rows * PLANES, w, in, out, threads, finish);
+    const auto finish_many = [&](int64_t first, int64_t height, int64_t o, __mmask16 some,
+                                 const __m512i* sums) {
+        const __m512i ones = _mm512_maskz_loadu_epi32(some, total + o);
+        const __m512 scales = _mm512_maskz_loadu_ps(some, scale + o);
+        const __m512 more = bias ? _mm512_maskz_loadu_ps(some, bias + o) : _mm512_setzero_ps();
+        const auto without = [&](__m512i sum, int32_t zero) {
+            const __m512i too_much = _mm512_mullo_epi32(_mm512_set1_epi32(zero), ones);
+            return _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, too_much));
+        };
+        for (int64_t i = 0; i + PLANES <= height; i += PLANES) {
+            const int64_t r = (first + i) / PLANES;
+            const Rounded& row = about[r];
+            __m512 sum = without(sums[i], row.zero[0]);
+            if (PLANES == 2)
+                sum = _mm512_fmadd_ps(sum, _mm512_set1_ps(256.0f),
+                                      without(sums[i + 1], row.zero[1]));
+            const __m512 step = _mm512_mul_ps(_mm512_set1_ps(row.step), scales);
+            _mm512_mask_storeu_ps(y + r * out + o, some, _mm512_fmadd_ps(sum, step, more));
+        }
+    };
+    many::multiply(rounded, pitch, rows * PLANES, w, in, out, threads, finish_many);
 }
 
 #ifdef SMALL_HALVES

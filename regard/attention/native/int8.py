@@ -42,8 +42,8 @@ ADDRESS, COUNT = ctypes.c_void_p, ctypes.c_int64
 TYPES = {
     "product_int8": [ADDRESS, ADDRESS, COUNT, COUNT, *[ADDRESS] * 4, COUNT, COUNT]
     + [ctypes.c_int] * 2,
-    "step_int8": [ADDRESS, COUNT, ADDRESS, ADDRESS, ctypes.c_int, ctypes.c_int],
     "product_bf16": [ADDRESS, ADDRESS, COUNT, COUNT, *[ADDRESS] * 2, COUNT, COUNT, ctypes.c_int],
+    "product_int4": [ADDRESS, ADDRESS, COUNT, COUNT, *[ADDRESS] * 2, COUNT, COUNT, ctypes.c_int],
 }
 
 

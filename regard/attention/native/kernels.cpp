@@ -12,28 +12,6 @@
 
 namespace {
 
-struct Brain {  // bfloat16: the upper half of a float
-    uint16_t bits;
-};
-
-inline float get(float x) { return x; }
-
-inline float get(Brain x) {
-    uint32_t wide = uint32_t(x.bits) << 16;
-    float y;
-    std::memcpy(&y, &wide, 4);
-    return y;
-}
-
-inline void put(float& to, float x) { to = x; }
-
-inline void put(Brain& to, float x) {  // rounds to nearest, ties to even; NaN stays NaN
-    uint32_t wide;
-    std::memcpy(&wide, &x, 4);
-    uint32_t rounded = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
-    to.bits = uint16_t(x == x ? rounded : 0x7FC0);
-}
-
 // Returns row (batch, head, row) of an added term. Strides count elements; 0: a shared dimension.
 template <class T>
 inline const T* row_of(const T* term, const int64_t* strides, int64_t b, int64_t h, int64_t i) {

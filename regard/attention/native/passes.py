@@ -88,6 +88,38 @@ def drop(x: Tensor, keep: Tensor, factor: float) -> Tensor:
     return y
 
 
+def surprisal(
+    scores: Tensor,  # [N, V], each row contiguous; with `learn` overwritten by the gradient
+    targets: Tensor,  # [N]
+    shares: Tensor | None,  # [N]: the weight of each target
+    own: float,
+    other: float,
+    without: int | None,
+    z: float,
+    learn: bool,
+) -> Tensor:
+    """Returns the loss of each row in fp32. The four numbers are those of a SoftTarget, whose loss
+    is own · s_target + other · Σ s_k + z · (log Z)²."""
+    costs = torch.empty(scores.size(0), dtype=torch.float32)
+    targets = targets.contiguous()
+    shares = None if shares is None else shares.float().contiguous()
+    factors = map(ctypes.c_double, (own, other, z))
+    word = ctypes.c_int64(-1 if without is None else without)
+    sizes = map(ctypes.c_int64, scores.shape)
+    pitch = ctypes.c_int64(scores.stride(0))
+    call("surprisal", scores, pitch, targets, shares, costs, *factors, word, *sizes, int(learn))
+    return costs
+
+
+def products(a: Tensor, b: Tensor) -> Tensor:
+    """Returns a [batch, m, k] · b [batch, k, n] in fp32."""
+    c = torch.empty(a.size(0), a.size(1), b.size(2), dtype=torch.float32)
+    steps = [(ctypes.c_int64 * 3)(*t.stride()) for t in (a, b)]
+    sizes = map(ctypes.c_int64, (*a.shape, b.size(2)))
+    call("products", c, a, b, *steps, *sizes)
+    return c
+
+
 def draw_keep(shape: torch.Size, limit: int) -> Tensor:
     """Returns bytes 0 (drop) or 1 (keep) on the CPU, decided by one draw of torch's generator."""
     seed = int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))

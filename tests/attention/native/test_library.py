@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -49,15 +50,36 @@ def test_without_a_compiler_that_works(
     if script is not None:
         compiler(tmp_path, script)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert library() is None
-    still_works()
+    with warns(UserWarning, "native kernels", "g++", "REGARD_NATIVE=0"):
+        assert library() is None
+    with warnings.catch_warnings():  # it is said once
+        warnings.simplefilter("error")
+        assert library() is None
+        still_works()
     assert not list((tmp_path / "cache").rglob("*.so"))
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cache").write_text("a file where a directory should be")
-    assert library() is None
+    with warns(UserWarning, "native kernels", "could not build"):
+        assert library() is None
     still_works()
+
+
+def test_a_changed_compiler_builds_another_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library of the old compiler stays beside it, and is loaded again if it comes back."""
+    quick = '[ "$1" = --version ] && echo NUMBER && exit; for out; do :; done; echo NUMBER > "$out"'
+    paths, times = [], []
+    for number in ("12.2", "13.1", "12.2"):
+        command = str(compiler(tmp_path, quick.replace("NUMBER", number)))
+        paths.append(build(command))
+        times.append(paths[-1].stat().st_mtime_ns)
+        assert paths[-1].read_text() == f"{number}\n"
+    assert paths[0] == paths[2] != paths[1] and times[0] == times[2]
+    monkeypatch.setenv("REGARD_NATIVE", "avx2")
+    assert build(command) not in paths
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")

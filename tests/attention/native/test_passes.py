@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.attention.dropout import Dropout
+from regard.attention.dropout import Dropout, keep_mask
 from regard.attention.kernels import ExplicitAttention
 from regard.attention.native import library, passes
 from regard.attention.pattern import additive
@@ -110,7 +110,7 @@ def test_attention_equals_double_precision_under_the_same_mask(rate: float, lear
         rounded = [x.to(dtype).requires_grad_() for x in inputs]
         extra = None if bias is None else bias.to(dtype).requires_grad_()
         torch.manual_seed(0)
-        y = ExplicitAttention.apply(*rounded, additive(seen, dtype), extra, 0.4, rate)
+        y = ExplicitAttention.apply(*rounded, additive(seen, dtype), extra, 0.4, rate, keep_mask)
         wanted = rounded if extra is None else [*rounded, extra]
         results.append([y, *torch.autograd.grad(y.square().sum(), wanted)])
     for ours, expected in zip(*results, strict=True):
