@@ -174,10 +174,10 @@ class Model(nn.Module):
         return next(self.parameters()).device
 
     def parameter_count(self) -> int:
-        """Returns the number of learned parameters. Quantized weights are buffers, not parameters:
-        their modules report how many they hold (`learned_numbers`)."""
+        """Returns the number of parameters, frozen ones included. Quantized weights are buffers,
+        not parameters: their modules report how many they hold (`learned_numbers`)."""
         small: int = sum(getattr(part, "learned_numbers", 0) for part in self.modules())
-        return small + sum(p.numel() for p in self.parameters() if p.requires_grad)
+        return small + sum(p.numel() for p in self.parameters())
 
 
 class Headed(Model):

@@ -19,7 +19,7 @@ from regard.attention.kernels import working_dtype
 from regard.attention.pattern import Ordered
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, as_booleans, check_length, check_tokens, normal
-from regard.models.family import Family, PaperDefaults
+from regard.models.family import CORE_PLAN, HIDING_LENGTHS, Family, PaperDefaults
 from regard.models.output import Heads, Output, SummaryHead, TokenHead, Transform
 from regard.models.state import NOTHING, KnowledgeView, everything
 
@@ -193,9 +193,11 @@ FAMILY = Family(
         for size in ("tiny", "mini", "small", "medium")
     ),
     sizes=SIZES,
+    tensor_plan={**CORE_PLAN, "embeddings.tokens": "vocabulary", "output": "vocabulary"},
     objective="sentences",
     text_objective="masked",
     budget_objectives={"masked": {"share": 0.3}, "sentences": {"share": 0.3}},
+    budget_lengths=HIDING_LENGTHS,
     training={
         "": PaperDefaults(
             lr=1e-4, eps=1e-6, weight_decay=0.01, warmup=10_000, steps=1_000_000, batch_size=256,

@@ -49,6 +49,9 @@ class PaperDefaults:
         return dataclasses.replace(self, **changes)
 
 
+# A model that fills blanks learns from short samples first where words stand: docs/results.md.
+HIDING_LENGTHS = ((2e6, 32), (1e7, 64), (4e7, 128))
+
 # What learns most in a few minutes on a laptop: docs/results.md has the runs.
 BUDGET_TRAINING = PaperDefaults(
     lr=5e-3, optimizer="muon", betas=(0.9, 0.95), weight_decay=0.1, schedule="wsd", warmup=0.05,
@@ -90,6 +93,29 @@ def any_objective(objective: str, options: Any, seq_len: int) -> dict[str, Any]:
     return {}
 
 
+# How tensor parallelism splits the parts of a block over processes (Shoeybi et al. 2019, 3): by
+# the names of its modules, with * for any letters. A family adds what it has of its own.
+#   heads       each process has the projections (or the Score's vectors) of some heads
+#   colwise     each has some outputs of a matrix, or some columns of an embedding
+#   rowwise     each has some inputs of a matrix; the outputs are summed over the processes
+#   shared      several split matrices read the same rows, whose gradients are summed once
+#   vocabulary  each has the embeddings, or the logits, of some words
+CORE_PLAN: Mapping[str, str] = {
+    "*.attention.layer.project": "heads",
+    "*.attention.layer.out": "rowwise",
+    "*.cross.layer.project": "heads",
+    "*.cross.layer.out": "rowwise",
+    "*.feed_forward.layer": "shared",
+    "*.feed_forward.layer.wide": "colwise",
+    "*.feed_forward.layer.gate": "colwise",
+    "*.feed_forward.layer.narrow": "rowwise",
+}
+WORDS_PLAN: Mapping[str, str] = {"tokens": "vocabulary", "output": "vocabulary"}
+RELATIVE_PLAN: Mapping[str, str] = {
+    "*.layer.score": "heads", "*.score.distance": "colwise"
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Family:
     name: str
@@ -104,6 +130,8 @@ class Family:
     # What a laptop's size learns with; the options of its objectives then, by their names.
     budget_training: PaperDefaults = BUDGET_TRAINING
     budget_objectives: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # Up to how many tokens in all, how long the samples of plain text are then.
+    budget_lengths: tuple[tuple[float, int], ...] = ((4e6, 64), (1.5e7, 128))
     later: tuple[tuple[str, str, int], ...] = ()  # (beginning of a size's name, its paper, year)
     scratch_lr: float | None = None  # where `training` is for weights that are trained already
     laptop: Callable[[Shape, int], dict[str, Any]] = plain_shape  # (shape, tokens of a sample)
@@ -123,6 +151,8 @@ class Family:
     # What the loss of the language model counts beside that of a task; None: with the head of a
     # task such a model has no language model.
     auxiliary_loss: float | None = None
+    lora_targets: tuple[str, ...] = ("query", "value")  # which have adapters (Hu et al. 2021)
+    tensor_plan: Mapping[str, str] = field(default_factory=lambda: {**CORE_PLAN, **WORDS_PLAN})
     smooths_labels: bool = False  # the paper smooths labels where a task is learned as text
 
     @property
@@ -152,5 +182,7 @@ class Family:
     def shape(self, size: str, seq_len: int) -> dict[str, Any]:
         """Returns the fields of the configuration for a laptop size."""
         if size not in SHAPES:
-            raise UnknownName("size", size, SHAPES, "(leave it out for the published one)")
+            raise UnknownName(
+                "size", size, [*SHAPES, "auto"], "(or name a published size as MODEL)"
+            )
         return self.laptop(SHAPES[size], seq_len)

@@ -280,4 +280,5 @@ FAMILY = Family(
     ),
     task_tokens=("start", "sep", "cls"),
     auxiliary_loss=0.5,  # Radford et al. 2018, 4.1
+    lora_targets=("project",),  # query, key and value are published as one matrix
 )  # fmt: skip

@@ -19,6 +19,7 @@ from regard.attention.attention import Attention
 from regard.attention.block import Block, Gated, PreNorm
 from regard.attention.dropout import Dropout
 from regard.attention.kernels import working_dtype
+from regard.attention.norms import RMSNorm
 from regard.attention.position import Rotary, RotaryAngles, View
 from regard.core.errors import ConfigError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
@@ -96,7 +97,7 @@ class Llama(GPT):
         self.tokens = nn.Embedding(c.vocab_size, c.width)
         self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(self.block(c) for _ in range(c.layers))
-        self.norm = nn.RMSNorm(c.width, c.norm_eps)
+        self.norm = RMSNorm(c.width, c.norm_eps)
         heads = {"masked": 0} if heads is None else heads
         if "masked" in heads:
             table = self.tokens.weight
@@ -114,7 +115,7 @@ class Llama(GPT):
         network = Gated(c.width, c.ffn_size, c.activation, bias=False)
 
         def residual(layer: nn.Module) -> PreNorm:
-            return PreNorm(layer, nn.RMSNorm(c.width, c.norm_eps), c.dropout)
+            return PreNorm(layer, RMSNorm(c.width, c.norm_eps), c.dropout)
 
         return Block(residual(attention), residual(network))
 

@@ -23,7 +23,7 @@ from regard.core.errors import ConfigError, InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import as_booleans, check_length, check_tokens
 from regard.models.bert import Bert
-from regard.models.family import Family, PaperDefaults, Shape
+from regard.models.family import CORE_PLAN, HIDING_LENGTHS, Family, PaperDefaults, Shape
 from regard.models.roberta import Roberta, RobertaConfig
 from regard.models.state import NOTHING, KnowledgeView, everything
 
@@ -201,6 +201,7 @@ FAMILY = Family(
     sizes=SIZES,
     objective="masked",
     budget_objectives={"masked": {"share": 0.3}},
+    budget_lengths=HIDING_LENGTHS,
     training={
         "": PaperDefaults(
             lr=3e-5, eps=1e-6, weight_decay=0.01, grad_clip=5.0, schedule="polynomial", power=3.0,
@@ -210,6 +211,11 @@ FAMILY = Family(
     },
     scratch_lr=1e-4,  # BERT's
     finetuning={"": _finetuning, "classify": _finetuning.replace(epochs=15)},
+    tensor_plan={
+        **CORE_PLAN, "embeddings.tokens": "vocabulary", "output": "vocabulary",
+        "*.attention.layer.local.project": "heads", "*.attention.layer.local.out": "rowwise",
+        "*.attention.layer.wide.project": "heads",  # its output matrix is the local one
+    },
     laptop=laptop,
     input_format=InputFormat(
         parts("cls a sep"), parts("cls a sep sep b sep"), segments=False

@@ -22,7 +22,7 @@ from regard.attention.position import Distances, Relative, View, sinusoids
 from regard.attention.window import Window
 from regard.core.errors import ConfigError
 from regard.models.base import Config, Model, as_booleans, check_tokens, normal
-from regard.models.family import Family, PaperDefaults, Shape
+from regard.models.family import CORE_PLAN, RELATIVE_PLAN, WORDS_PLAN, Family, PaperDefaults, Shape
 from regard.models.output import Output
 from regard.models.state import mark
 
@@ -232,6 +232,12 @@ FAMILY = Family(
         "": PaperDefaults(
             lr=1e-4, weight_decay=0.01, warmup=0.002, batch_size=32, seq_len=256, epochs=3
         ),
+    },
+    tensor_plan={
+        **CORE_PLAN, **WORDS_PLAN, **RELATIVE_PLAN,
+        "*.attention.layer.near.project": "heads", "*.attention.layer.near.out": "rowwise",
+        "*.attention.layer.apart.project": "heads", "*.attention.layer.apart.out": "rowwise",
+        "*.near.score": "heads", "*.apart.score": "heads",
     },
     laptop=laptop,
     compared=False,

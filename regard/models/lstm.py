@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.attention.dropout import Dropout
 from regard.models.base import Config, Model, as_booleans, check_tokens
-from regard.models.family import Family, PaperDefaults, Shape
+from regard.models.family import WORDS_PLAN, Family, PaperDefaults, Shape
 from regard.models.output import Output
 from regard.models.state import State
 
@@ -150,5 +150,6 @@ FAMILY = Family(
             lr=5e-4, optimizer="adam", grad_clip=5.0, batch_size=32, seq_len=256, epochs=10
         ),
     },
+    tensor_plan=WORDS_PLAN,  # its layers stay whole
     laptop=laptop,
 )  # fmt: skip

@@ -17,10 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.attention import linear
 from regard.attention.block import ACTIVATIONS
 from regard.attention.dropout import Dropout
-from regard.attention.kernels import working_dtype
+from regard.attention.kernels import wide_dtype, working_dtype
+from regard.attention.linear import Linear
 from regard.attention.memory import KVCache
+from regard.attention.native import passes
 from regard.core.errors import InputError
 from regard.models.state import State
 
@@ -76,39 +79,20 @@ class Surprisal(torch.autograd.Function):
             grads = [None if t is None else torch.zeros_like(t) for t in (hidden, weight, bias)]
             grad_hidden, grad_weight, grad_bias = grads if learn else [None] * 3
             rows = min(max(1, CHUNK // words), hidden.size(0))
-            room = table.new_empty(rows, -(-words // ALIGNED) * ALIGNED)  # reused by all chunks
-            sure = room if dtype == exact else torch.empty_like(room, dtype=exact)
+            own = linear.serves(hidden.to(dtype), table)  # that library brings its own room
+            room = table.new_empty(0 if own else rows, -(-words // ALIGNED) * ALIGNED)  # for all
             part = torch.empty_like(table) if learn and dtype != weight.dtype else None
             for start in range(0, hidden.size(0), max(rows, 1)):
                 chosen = slice(start, start + rows)
-                h, target = hidden[chosen].to(dtype), targets[chosen, None]
-                share = None if shares is None else shares[chosen, None].to(exact)
-                scores, log_p = room[: h.size(0)], sure[: h.size(0)]
-                scores[:, words:] = -torch.inf
-                product(h, table.mT, offset, scores[:, :words])
-                logit = log_p.copy_(scores).gather(1, target)
-                torch.log_softmax(log_p, -1, out=log_p)
-                target_log_p = log_p.gather(1, target)
-                cost = (
-                    -target_log_p
-                    if soft is None
-                    else soft.cost(log_p[:, :words], target_log_p, logit - target_log_p)
-                )
-                total += (cost if share is None else cost * share).sum()
+                h, target = hidden[chosen].to(dtype), targets[chosen]
+                share = None if shares is None else shares[chosen].to(exact)
+                scores = product(h, table, offset, room[: h.size(0), :words])
+                total += losses(scores, target, share, soft, learn).sum()
                 if grad_hidden is None or grad_weight is None:
                     continue
-                grad = log_p.exp_()
-                if soft is not None:
-                    soft.slope_(grad[:, :words], logit - target_log_p)
-                own = -1.0 if soft is None else -soft.own
-                grad.scatter_add_(1, target, torch.full_like(target_log_p, own))
-                grad = grad if share is None else grad.mul_(share)
-                grad = (grad if dtype == exact else scores.copy_(grad))[:, :words]
-                grad_hidden[chosen] = grad @ table
-                if part is None:
-                    grad_weight.addmm_(grad.mT, h)
-                else:
-                    grad_weight += torch.mm(grad.mT, h, out=part)
+                grad = scores  # the losses have overwritten them
+                grad_hidden[chosen] = linear.product(grad, table.t())
+                add_outer(grad_weight, grad, h, part, start == 0)
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
             ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
@@ -120,12 +104,51 @@ class Surprisal(torch.autograd.Function):
         return (*scaled, *[None] * 5)  # scaled in place: a second backward is refused
 
 
-def product(h: Tensor, table: Tensor, offset: Tensor | None, out: Tensor) -> None:
-    """Writes h · table + offset into `out`."""
+def product(h: Tensor, table: Tensor, offset: Tensor | None, room: Tensor) -> Tensor:
+    """Returns h · tableᵀ + offset, in `room` if the library can write there."""
+    if linear.serves(h, table):
+        return linear.product(h, table, offset)
+    out = room if len(room) == len(h) else None
     if offset is None:
-        torch.mm(h, table, out=out)
+        return torch.mm(h, table.mT, out=out)
+    return torch.addmm(offset, h, table.mT, out=out)
+
+
+def add_outer(total: Tensor, grad: Tensor, h: Tensor, part: Tensor | None, first: bool) -> None:
+    """Adds gradᵀ · h to the total, or sets it to this. `part` is where a product of another dtype
+    than the total's is written first."""
+    if part is not None:
+        outer = torch.mm(grad.mT, h, out=part)
+    elif linear.serves(grad.t(), h.t()):
+        outer = linear.product(grad.t(), h.t())
     else:
-        torch.addmm(offset, h, table, out=out)
+        total.addmm_(grad.mT, h)
+        return
+    if first:
+        total.copy_(outer)
+    else:
+        total += outer
+
+
+def losses(
+    scores: Tensor, targets: Tensor, shares: Tensor | None, soft: SoftTarget | None, learn: bool
+) -> Tensor:
+    """Returns the loss [N] of each row of logits [N, V]; to learn, writes the gradient there."""
+    if passes.serves(scores):
+        return passes.surprisal(scores, targets, shares, *(soft or SoftTarget()), learn)
+    target, share = targets[:, None], None if shares is None else shares[:, None]
+    log_p = torch.log_softmax(scores, -1, dtype=wide_dtype(scores.dtype))
+    target_log_p = log_p.gather(1, target)
+    log_z = scores.gather(1, target) - target_log_p
+    cost = -target_log_p if soft is None else soft.cost(log_p, target_log_p, log_z)
+    if learn:
+        grad = log_p.exp_()
+        if soft is not None:
+            soft.slope_(grad, log_z)
+        own = -1.0 if soft is None else -soft.own
+        grad.scatter_add_(1, target, torch.full_like(target_log_p, own))
+        scores.copy_(grad if share is None else grad.mul_(share))
+    return (cost if share is None else cost * share)[:, 0]
 
 
 def surprisal(
@@ -191,7 +214,7 @@ class Output(nn.Module):
         return y if self.scale == 1.0 else y * self.scale
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return F.linear(self.prepare(hidden), self.weight, self.bias)
+        return linear.linear(self.prepare(hidden), self.weight, self.bias)
 
     def surprisal(self, hidden: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
         """Returns the summed loss of the targets [N] at the rows `hidden` [N, width]."""
@@ -284,7 +307,7 @@ class SummaryHead(nn.Module):
         super().__init__()
         self.row = ROWS[row]
         self.before, self.after = Dropout(before), Dropout(after)
-        self.dense = nn.Linear(width, width)
+        self.dense = Linear(width, width)
         self.out = nn.Linear(width, classes) if classes else nn.Identity()
 
     def forward(self, hidden: Tensor, attention_mask: Tensor | None = None) -> Tensor:
@@ -298,7 +321,7 @@ class Transform(nn.Module):
 
     def __init__(self, width: int, activation: str, norm_eps: float) -> None:
         super().__init__()
-        self.dense, self.norm = nn.Linear(width, width), nn.LayerNorm(width, norm_eps)
+        self.dense, self.norm = Linear(width, width), nn.LayerNorm(width, norm_eps)
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, hidden: Tensor) -> Tensor:

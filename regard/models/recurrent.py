@@ -38,6 +38,14 @@ class MemoryLimits(NamedTuple):
 
     def remember(self, state: State, inputs: list[Tensor], attention_mask: Tensor | None) -> None:
         """Stores the last rows of each layer's input in the state, without gradient."""
+        if state.layers:  # they have kept their rows themselves
+            caches: list[Any] = state.layers
+            for cache in caches:
+                cache.forget(self.mem_len)
+            marks, rows = attention_mask, caches[0].rows
+            state.attention_mask = None if marks is None else marks[:, marks.size(1) - rows :]
+            state.length += inputs[0].size(1)
+            return
         joined = [x.detach() for x in inputs]
         count = len(inputs)
         if state.hidden:

@@ -14,7 +14,7 @@ from torch import nn
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import normal
 from regard.models.bert import Bert, BertConfig
-from regard.models.family import Family, PaperDefaults
+from regard.models.family import CORE_PLAN, HIDING_LENGTHS, Family, PaperDefaults
 from regard.models.output import Heads, SummaryHead, TokenHead
 
 
@@ -70,8 +70,10 @@ FAMILY = Family(
     paper="Liu et al., RoBERTa: A Robustly Optimized BERT Pretraining Approach",
     year=2019,
     sizes=SIZES,
+    tensor_plan={**CORE_PLAN, "embeddings.tokens": "vocabulary", "output": "vocabulary"},
     objective="masked",
     budget_objectives={"masked": {"share": 0.3}},
+    budget_lengths=HIDING_LENGTHS,
     compared=False,
     training={"": _training, "roberta-large": _training.replace(lr=4e-4, warmup=30_000)},
     finetuning={

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.memory import HERE, CrossKV, KVCache, Memory
+from regard.attention.attention import Attention
+from regard.attention.memory import CACHES, HERE, CrossKV, KVCache, Memory
 from regard.attention.pattern import Causal, Full, Ordered, Pattern
 from regard.attention.position import Distances, View
+from regard.core.errors import ConfigError, UnknownName
 
 
 @dataclass
@@ -39,6 +41,22 @@ class State:
         )
         self.length += input_ids.size(1)
         return self.attention_mask
+
+    def remembered(self, newest: int | None = None) -> list[Tensor]:
+        """Returns what is remembered of a text without limit, as views [rows, M, …]: hidden states,
+        or keys and values; of these only the newest columns, if a number is given."""
+        caches: list[Any] = self.layers
+        start = 0 if newest is None or not caches else max(0, caches[0].rows - newest)
+        pairs = [part for cache in caches for part in cache.recent()]
+        return [*self.hidden, *(part.transpose(1, 2)[:, start:] for part in pairs)]
+
+    def drop_first(self, columns: int) -> None:
+        """Forgets the first columns of what is `remembered`."""
+        caches: list[Any] = self.layers
+        for cache in caches:
+            cache.start += columns
+        self.hidden = [hidden[:, columns:] for hidden in self.hidden]
+        self.length = self.remembered()[0].size(1)
 
     def reorder(self, chosen: Tensor) -> None:
         """Reorders the batch for beam search: row i continues the text of row chosen[i]."""
@@ -79,11 +97,33 @@ def caches(blocks: Iterable[Any], batch: int, capacity: int) -> list[KVCache]:
     """Returns an empty cache for the attention of each block, in the dtype of its norm: the dtype
     of a quantized projection would be smaller."""
 
-    def buffer(part: Any) -> Tensor:
-        like = part.layer.project
-        return part.norm.weight.new_zeros(batch, like.kv_heads, capacity, like.size)  # type: ignore[no-any-return]
+    def cache(part: Any) -> KVCache:
+        like, form = part.layer.project, part.layer.cache
+        shape = (batch, like.kv_heads, capacity, like.size)
+        empty: KVCache = form.empty(shape, part.norm.weight)
+        return empty
 
-    return [KVCache(buffer(block.attention), buffer(block.attention)) for block in blocks]
+    return [cache(block.attention) for block in blocks]
+
+
+def compact_caches(model: Any, numbers: str) -> None:
+    """From now on, the caches of this model are in "bf16" or "int8". Keys and values are rounded
+    when they are stored; sums are computed as before."""
+    if numbers not in CACHES:
+        raise UnknownName("cache", numbers, CACHES)
+    if not keeps_caches(model):
+        raise ConfigError(
+            f"this {type(model).__name__} has no cache of keys and values that could "
+            f"be kept in {numbers}; leave the option out"
+        )
+    for part in model.modules():
+        if isinstance(part, Attention):
+            part.cache = CACHES[numbers]
+
+
+def keeps_caches(model: Any) -> bool:
+    """Returns whether a model remembers the keys and values of earlier tokens."""
+    return model.decoding in ("kv_cache", "cross")
 
 
 def recall(

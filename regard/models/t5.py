@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from regard.attention.attention import Attention
 from regard.attention.block import Block, CrossBlock, FeedForward, Gated, PreNorm
 from regard.attention.dropout import Dropout
+from regard.attention.norms import RMSNorm
 from regard.attention.pattern import Pattern
 from regard.attention.position import View
 from regard.core.errors import ConfigError
 from regard.models.base import Config, EncoderDecoder
-from regard.models.family import Family, PaperDefaults, Shape
+from regard.models.family import CORE_PLAN, WORDS_PLAN, Family, PaperDefaults, Shape
 from regard.models.output import Output
 from regard.models.state import NOTHING, KnowledgeView
 
@@ -76,12 +77,12 @@ class T5Stack(nn.Module):
         self.config, self.decoder = c, decoder
         self.distances = nn.Embedding(c.buckets, c.heads)
         self.blocks = nn.ModuleList(self.block(c, decoder) for _ in range(layers))
-        self.norm, self.dropout = nn.RMSNorm(c.width, c.norm_eps), Dropout(c.dropout)
+        self.norm, self.dropout = RMSNorm(c.width, c.norm_eps), Dropout(c.dropout)
 
     @staticmethod
     def block(c: T5Config, decoder: bool) -> nn.Module:
         def residual(layer: nn.Module) -> PreNorm:
-            return PreNorm(layer, nn.RMSNorm(c.width, c.norm_eps), c.dropout)
+            return PreNorm(layer, RMSNorm(c.width, c.norm_eps), c.dropout)
 
         def attention() -> PreNorm:
             size, rate = c.head_size, c.dropout
@@ -218,6 +219,9 @@ FAMILY = Family(
             lr=1e-3, optimizer="adafactor", eps=1e-30, grad_clip=0.0, schedule="constant",
             batch_size=128, seq_len=512, epochs=10,
         ),
+    },
+    tensor_plan={
+        **CORE_PLAN, **WORDS_PLAN, "encoder.distances": "colwise", "decoder.distances": "colwise"
     },
     laptop=laptop,
     writes_tasks=True,

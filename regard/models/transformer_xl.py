@@ -6,6 +6,7 @@ starts with an empty memory, the published PyTorch port with `zeros`, to which t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,13 +17,13 @@ from regard.attention.attention import Attention
 from regard.attention.block import NORM_PLACES, Block, FeedForward
 from regard.attention.dropout import Dropout
 from regard.attention.kernels import working_dtype
-from regard.attention.memory import HERE, Segment
+from regard.attention.memory import HERE, KVCache, Memory, RecentKV, Segment
 from regard.attention.pattern import Causal, Ordered, Pattern
 from regard.attention.position import Distances, Relative, View, sinusoids
 from regard.core.errors import ConfigError
 from regard.models.adaptive import AdaptiveEmbedding, AdaptiveOutput
 from regard.models.base import Config, Model, as_booleans, check_tokens, normal
-from regard.models.family import Family, PaperDefaults, Shape
+from regard.models.family import CORE_PLAN, RELATIVE_PLAN, Family, PaperDefaults, Shape
 from regard.models.recurrent import MemoryLimits
 from regard.models.state import State, joined_marks
 
@@ -127,19 +128,41 @@ class TransformerXL(Model):
         check_tokens(input_ids, self.config.vocab_size)
         attention_mask = as_booleans(attention_mask, input_ids)
         x = self.dropout(self.tokens(input_ids))
-        pasts = state.hidden if state is not None and state.hidden else []
-        past = pasts[0].size(1) if pasts else 0
+        past, memories = self.recall(state)
         marks = joined_marks(
             None if state is None else state.attention_mask, attention_mask, past, input_ids
         )
         view = self.view(x, past, marks)
         inputs = []
-        for i, block in enumerate(self.blocks):
+        for block, memory in zip(self.blocks, memories, strict=True):
             inputs.append(x)
-            x = block(x, view, Segment(self.recalled(block, pasts[i])) if pasts else HERE)
+            x = block(x, view, memory)
         if state is not None:
             self.limits.remember(state, inputs, marks)
         return self.output.rows(self.dropout(x), input_ids, attention_mask, state)
+
+    def recall(self, state: State | None) -> tuple[int, Sequence[Memory]]:
+        """Returns the number of remembered rows and each layer's memory."""
+        if state is not None and state.layers:
+            caches: list[Any] = state.layers
+            return caches[0].rows, caches
+        if state is None or not state.hidden:
+            return 0, [HERE] * len(self.blocks)
+        pairs = zip(self.blocks, state.hidden, strict=False)  # an output may remember more
+        return state.hidden[0].size(1), [Segment(self.recalled(*pair)) for pair in pairs]
+
+    def projected(self, state: State) -> State:
+        """Returns a state that remembers keys and values in the place of hidden states: the next
+        tokens need not project them again. A state in which an output remembers something stays."""
+        if len(state.hidden) != len(self.blocks):
+            return state
+        blocks: Any = self.blocks
+        pairs = [
+            block.attention.layer.project.pairs(self.recalled(block, past))
+            for block, past in zip(blocks, state.hidden, strict=True)
+        ]
+        layers: list[KVCache] = [RecentKV.of(*pair) for pair in pairs]
+        return State(layers, attention_mask=state.attention_mask, length=state.length)
 
     def view(self, x: Tensor, past: int, attention_mask: Tensor | None) -> View:
         rows, keys = x.size(1), past + x.size(1)
@@ -246,5 +269,6 @@ FAMILY = Family(
             lr=1e-4, weight_decay=0.01, warmup=0.002, batch_size=32, seq_len=256, epochs=3
         ),
     },
+    tensor_plan={**CORE_PLAN, **RELATIVE_PLAN},  # the adaptive tables stay whole
     laptop=laptop,
 )

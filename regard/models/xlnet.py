@@ -26,7 +26,7 @@ from regard.core.errors import InputError
 from regard.data.input_formats import InputFormat, PassageFormat, parts
 from regard.models.base import Config, Encoder, as_booleans, check_tokens, normal
 from regard.models.extensions import extend
-from regard.models.family import Family, PaperDefaults, Shape
+from regard.models.family import CORE_PLAN, RELATIVE_PLAN, WORDS_PLAN, Family, PaperDefaults, Shape
 from regard.models.output import Heads, Output, SpanHead, SummaryHead, TokenHead
 from regard.models.recurrent import (
     ORDERS,
@@ -289,6 +289,7 @@ FAMILY = Family(
         "similar": _finetuning.replace(lr=5e-5, seq_len=128),
         "answer": _finetuning.replace(lr=3e-5, batch_size=48, layer_decay=0.75),
     },
+    tensor_plan={**CORE_PLAN, **WORDS_PLAN, **RELATIVE_PLAN},
     laptop=laptop,
     objective_fields=objective_fields,
     # padded on the left, so that <cls> is last, as in run_classifier.py of zihangdai/xlnet

@@ -90,3 +90,20 @@ def test_one_token_is_enough(specimen: Specimen, seed: int, marks: bool) -> None
     assert text[specimen.main].numel() == 1
     hidden = model_of(specimen)(**collate([text], marks=marks).inputs)
     assert hidden.shape[:2] == (1, 1) and hidden.isfinite().all()
+
+
+def test_cross_attention_must_not_see_the_padding_of_the_source() -> None:
+    """If it does, a translation depends on the longest sentence of its batch."""
+    specimen = next(one for one in ZOO if one.name == "transformer")
+    model = model_of(specimen, torch.float64)
+    texts = sorted((specimen.text(4, seed) for seed in range(4)), key=lambda t: len(t["input_ids"]))
+    longest = len(texts[-1]["input_ids"])
+    inputs = collate(texts).inputs
+    source = model.project_source(model.encode(inputs["input_ids"], inputs["attention_mask"]))
+    hidden, seen = (model.decode(inputs["decoder_input_ids"], source, mask)
+                    for mask in (inputs["attention_mask"], None))  # fmt: skip
+    for text, right, wrong in zip(texts, hidden, seen, strict=True):
+        alone = model(**collate([text], marks=False).inputs)[0]
+        close(right, alone, CLOSE[torch.float64])
+        assert torch.allclose(wrong, alone) == (len(text["input_ids"]) == longest)
+    assert len(texts[0]["input_ids"]) < longest

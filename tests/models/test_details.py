@@ -361,3 +361,36 @@ def test_a_band_reaches_as_far_as_its_layers() -> None:
         parameter.zero_()
     assert torch.equal(model(tokens)[0, 6:], model(changed)[0, 6:])
     assert not torch.equal(model(tokens)[0, 5], model(changed)[0, 5])
+
+
+@torch.no_grad()
+def test_only_whether_two_segments_are_the_same_counts_for_xlnet() -> None:
+    """Other numbers for the same segments change BERT, which adds an embedding of each."""
+    segments = torch.tensor([[0, 0, 0, 1, 1, 0]])
+    tokens, renamed, others = torch.arange(6)[None], 1 - segments, torch.zeros_like(segments)
+    for name, knows in (("xlnet-base", False), ("bert-base-uncased", True)):
+        model = small(name).eval()
+        before, after, flat = (model(tokens, segments=s) for s in (segments, renamed, others))
+        assert torch.equal(before, after) != knows
+        assert not torch.allclose(before, flat)
+    shapes = [p.shape for n, p in small("xlnet-base").named_parameters() if "segment" in n]
+    assert shapes == [(2, 4, 16)] * 2  # same or not, heads, width of a head: in each layer
+
+
+def test_t5_starts_its_queries_smaller_instead_of_dividing() -> None:
+    t5, other = small("t5-small", width=256), small("bert-base-uncased")
+    attentions = [part for part in t5.modules() if isinstance(part, Attention)]
+    assert attentions and all(part.scale == 1.0 for part in attentions)
+    assert all(p.scale == 16**-0.5 for p in other.modules() if isinstance(p, Attention))
+    for part in attentions:
+        query, key, _ = part.project.weight.detach().chunk(3)
+        ratio = float(query.std() / key.std())
+        assert ratio == pytest.approx(part.project.size**-0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("words", [300, 3000])
+def test_embeddings_start_at_one_over_the_root_of_the_width_for_any_vocabulary(words: int) -> None:
+    """Xavier's √(2 / (words + width)) would depend on the vocabulary."""
+    weight = small("transformer-base", vocab_size=words).tokens.weight
+    about(weight, 64**-0.5)
+    assert abs(float(weight.detach().std()) - math.sqrt(2 / (words + 64))) > 0.03

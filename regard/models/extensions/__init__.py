@@ -24,6 +24,7 @@ EXTENSIONS = {  # name -> (file, class); a model gets its extensions in this ord
     "pointer": ("pointer", "Pointer"),
     "pruned": ("pruned", "Pruned"),
     "int8": ("int8", "Int8"),
+    "lora": ("lora", "Lora"),
 }
 
 
@@ -59,6 +60,9 @@ def extend(
             "start from the model without it"
         )
     part = extension(name).of(options or {})
+    for other in model.extensions:
+        if advice := extension(other).closes:
+            raise ConfigError(f"{name!r} cannot be added to a model with {other!r}; {advice}")
     late = [other for other in model.extensions if place_of(other) > place_of(name)]
     if late:
         raise ConfigError(

@@ -25,6 +25,9 @@ class Extension:
     choices: ClassVar[Mapping[str, Collection[str]]] = {}  # option -> its allowed values
     least: ClassVar[Mapping[str, int]] = {}  # option -> its smallest value
     learns: ClassVar[bool] = True  # True if a model with this extension can be trained
+    lr_factor: ClassVar[float] = 1.0  # of the learning rate of a recipe that names none
+    grows: ClassVar[bool] = True  # False: the embeddings of new tokens would never learn
+    closes: ClassVar[str] = ""  # what to do before another extension can be added
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -57,6 +60,15 @@ class Extension:
 
     def initialize(self, model: Any, tokenizer: Tokenizer | None) -> None:
         """Initializes the new weights of a model whose weights are not loaded from a file."""
+
+    @classmethod
+    def resolved(cls, options: dict[str, Any], directory: str) -> dict[str, Any]:
+        """Returns the options of a run that starts from a model directory; "": from no model."""
+        return options
+
+    def frozen(self, model: Any) -> Iterator[nn.Parameter]:
+        """Yields the weights that do not learn in a model with this extension."""
+        yield from ()
 
 
 def adopt(part: nn.Module, plain: nn.Module) -> None:

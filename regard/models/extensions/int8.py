@@ -1,4 +1,4 @@
-"""A quantized model: matrices of int8 or bfloat16, a quarter or half as large.
+"""A quantized model: matrices of int8 or bfloat16, a quarter or half as large, or of int4.
 
 Sums, norms and softmaxes are computed as before. Heads, positions, recurrent layers (LSTM) and the
 tables of an adaptive softmax (Transformer-XL) are not quantized. A token embedding that is tied to
@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from regard.attention.attention import Projection
+from regard.attention.linear import Linear
 from regard.core.errors import ConfigError
 from regard.models.extensions.base import Extension
 from regard.models.extensions.small import (
@@ -25,16 +26,17 @@ from regard.models.extensions.small import (
     SmallOutput,
     SmallProjection,
 )
-from regard.models.extensions.step import SmallBlock, fits
 from regard.models.output import Output
 
 HEADS = "heads."  # never quantized: small, used once per text, and nearest to the answer
 WORDS = "tokens"  # the name of the token embedding in every family
+TABLES = {"int4": "weight"}  # the kind of the embedding and output, where it is another one
 
 
 @dataclass(frozen=True)
 class Options:
-    kind: str = "weight"  # inputs have 16 bits; "dynamic": 8 bits; "bf16": no int8 at all
+    kind: str = "weight"  # inputs have 16 bits; "dynamic": 8 bits; "bf16": no int8 at all;
+    # "int4": the embedding and output are int8, and the other matrices have 4 bits, by groups
     exclude: list[str] = field(default_factory=list)  # layers that stay, such as "blocks.0.*"
     output: str = "int8"  # quantize the token embedding and output, too; "float": do not
 
@@ -97,9 +99,6 @@ class Int8(Extension):
             if id(part) not in replacements:  # one module may be used in two places
                 replacements[id(part)] = self.small(part, tables)
             put(model, name, replacements[id(part)])
-        for name, block in list(model.named_modules()):
-            if fits(block):
-                put(model, name, SmallBlock(block))
 
     def small(self, part: Any, tables: dict[int, SmallMatrix]) -> nn.Module:
         kind = self.options.kind
@@ -108,7 +107,7 @@ class Int8(Extension):
         if isinstance(part, nn.Linear):
             return SmallLinear(part, kind)
         if id(part.weight) not in tables:
-            tables[id(part.weight)] = SmallMatrix(part.weight, kind)
+            tables[id(part.weight)] = SmallMatrix(part.weight, TABLES.get(kind, kind))
         table = tables[id(part.weight)]
         return SmallOutput(part, table) if isinstance(part, Output) else SmallEmbedding(table)
 
@@ -118,7 +117,7 @@ def fitting(model: Any) -> dict[str, Any]:
     layers: dict[str, Any] = {}
     others: set[int] = set()
     for name, part in model.named_modules(remove_duplicate=False):
-        linear = type(part) is nn.Linear or isinstance(part, Projection)
+        linear = type(part) in (nn.Linear, Linear) or isinstance(part, Projection)
         words = type(part) is nn.Embedding and name.rpartition(".")[2] == WORDS
         if (linear or words or type(part) is Output) and not name.startswith(HEADS):
             layers[name] = part

@@ -1,7 +1,8 @@
 """Modules with quantized matrices; everything around them is unchanged.
 
 A SmallMatrix holds the numbers. It is part of the layer that multiplies with it, and of the
-embedding that looks its rows up: a matrix that both share is stored, moved and saved once.
+embedding that looks its rows up: a matrix that both share is stored, moved and saved once. A
+GroupedMatrix holds numbers of 4 bits; no embedding has one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.attention import Projection
+from regard.attention.native.int4 import LANES as TILE
+from regard.attention.native.int4 import (
+    as_floats,
+    fitted,
+    native_int4,
+    plain_int4,
+    ready_blocks,
+    unpacked,
+)
 from regard.attention.native.int8 import (
     FEW,
     NativeMatrix,
@@ -30,7 +40,7 @@ from regard.attention.native.int8 import (
 from regard.models.output import CHUNK, Output, SoftTarget
 
 PLANES = {"weight": 2, "dynamic": 1}  # the bytes of a rounded input
-KINDS = (*PLANES, "bf16")
+KINDS = (*PLANES, "bf16", "int4")
 READYING = threading.Lock()  # one lock for all matrices: a model that holds a lock cannot be copied
 
 
@@ -50,7 +60,37 @@ class NativeModule(nn.Module):
         super()._load_from_state_dict(*args, **options)
 
 
-class SmallMatrix(NativeModule):
+class QuantizedMatrix(NativeModule):
+    """A matrix [outputs, inputs] of small numbers, which native code reads where they lie."""
+
+    kind: str
+    outputs: int
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready: dict[tuple[int, int], NativeMatrix] = {}  # (start, end) -> for native code
+        self.place = 0  # the address of the numbers once they are in large pages
+
+    def made_ready(self, bias: Tensor | None, start: int, end: int) -> NativeMatrix:
+        """Returns outputs start … end for native code; the bias [outputs] is always the same."""
+        ready = self.ready.get((start, end))
+        if ready is None:
+            with READYING:  # if several threads arrive at once, one of them places the matrix
+                ready = self.ready.get((start, end)) or self.described(bias, start, end)
+                self.ready[start, end] = ready
+        return ready
+
+    def described(self, bias: Tensor | None, start: int, end: int) -> NativeMatrix:
+        raise TypeError(f"{type(self).__name__} does not say where its numbers are")
+
+    def forget(self) -> None:
+        self.ready.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"ready": {}, "place": 0}  # a copy has other addresses
+
+
+class SmallMatrix(QuantizedMatrix):
     """A matrix [outputs, inputs]: int8 with a scale for each output, or the bits of bfloat16."""
 
     weight: Tensor
@@ -58,26 +98,28 @@ class SmallMatrix(NativeModule):
 
     def __init__(self, weight: Tensor, kind: str) -> None:
         super().__init__()
-        self.kind = kind
+        self.kind, self.outputs = kind, weight.size(0)
         if kind == "bf16":
             small, scale = as_bits(weight), weight.detach().new_empty(0)
         else:
             small, scale = quantised(weight)
         self.register_buffer("weight", small)
         self.register_buffer("scale", scale)
-        self.ready: dict[tuple[int, int], NativeMatrix] = {}  # (start, end) -> for native code
-        self.place = 0  # the address of the weight once it is in large pages
 
     @property
     def learned_numbers(self) -> int:
         """How many of a model's parameters this matrix holds."""
         return self.weight.numel()
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.scale.dtype
+
     def forward(
         self, x: Tensor, bias: Tensor | None, start: int = 0, end: int | None = None
     ) -> Tensor:
         """Returns x · Wᵀ + bias for outputs start … end; the bias [outputs] is always the same."""
-        end = self.weight.size(0) if end is None else end
+        end = self.outputs if end is None else end
         if self.kind == "bf16":
             few = x.numel() <= FEW * x.size(-1)
             if few and serves(x, "product_bf16"):
@@ -89,14 +131,6 @@ class SmallMatrix(NativeModule):
         if self.kind == "bf16":
             return plain_bf16(x, self.weight[some], added)
         return plain_int8(x, self.weight[some], self.scale[some], added, PLANES[self.kind])
-
-    def made_ready(self, bias: Tensor | None, start: int, end: int) -> NativeMatrix:
-        ready = self.ready.get((start, end))
-        if ready is None:
-            with READYING:  # if several threads arrive at once, one of them places the matrix
-                ready = self.ready.get((start, end)) or self.described(bias, start, end)
-                self.ready[start, end] = ready
-        return ready
 
     def described(self, bias: Tensor | None, start: int, end: int) -> NativeMatrix:
         if self.place != self.weight.data_ptr():
@@ -117,24 +151,66 @@ class SmallMatrix(NativeModule):
 
     def whole(self) -> Tensor:
         """Returns the whole matrix as floats."""
-        return self.rows(torch.arange(self.weight.size(0), device=self.weight.device))
+        return self.rows(torch.arange(self.outputs, device=self.weight.device))
 
-    def forget(self) -> None:
-        self.ready.clear()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"ready": {}, "place": 0}  # a copy has other addresses
+class GroupedMatrix(QuantizedMatrix):
+    """A matrix [outputs, inputs] of 4 bits, with a scale and a low end for every 32 inputs of an
+    output, in the blocks that native code reads."""
+
+    kind, dtype = "int4", torch.float32
+    blocks: Tensor  # [outputs / 16, groups, 320] bytes
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.outputs, self.inputs = weight.shape
+        self.register_buffer("blocks", fitted(weight))
+
+    @property
+    def learned_numbers(self) -> int:
+        return self.outputs * self.inputs
+
+    @property
+    def weight(self) -> Tensor:
+        """The numbers [outputs, inputs], each in a byte; they are unpacked at every call."""
+        return unpacked(self.blocks, self.outputs)[0].flatten(1)[:, : self.inputs]
+
+    def forward(
+        self, x: Tensor, bias: Tensor | None, start: int = 0, end: int | None = None
+    ) -> Tensor:
+        """Returns x · Wᵀ + bias for outputs start … end; the bias [outputs] is always the same."""
+        end = self.outputs if end is None else end
+        if start % TILE == 0 and serves(x, "product_int4"):
+            return native_int4(x, self.made_ready(bias, start, end))
+        return plain_int4(x, self.whole()[start:end], None if bias is None else bias[start:end])
+
+    def described(self, bias: Tensor | None, start: int, end: int) -> NativeMatrix:
+        if self.place != self.blocks.data_ptr():
+            self.blocks = placed(self.blocks)
+            self.place = self.blocks.data_ptr()
+        added = None if bias is None else bias[start:end]
+        return ready_blocks(self.blocks[start // TILE :], (end - start, self.inputs), added)
+
+    def whole(self) -> Tensor:
+        """Returns the whole matrix as floats."""
+        return as_floats(self.blocks, self.outputs, self.inputs)
+
+
+def matrix_of(weight: Tensor, kind: str) -> QuantizedMatrix:
+    return GroupedMatrix(weight) if kind == "int4" else SmallMatrix(weight, kind)
 
 
 class SmallLinear(nn.Module):
     def __init__(self, like: nn.Linear, kind: str) -> None:
         super().__init__()
         self.in_features, self.out_features = like.in_features, like.out_features
-        self.matrix, self.bias = SmallMatrix(like.weight, kind), like.bias
+        self.matrix: Any = matrix_of(like.weight, kind)
+        self.bias = like.bias
 
     @property
     def weight(self) -> Tensor:
-        return self.matrix.weight
+        numbers: Tensor = self.matrix.weight
+        return numbers
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.matrix(x, self.bias)
@@ -148,11 +224,13 @@ class SmallProjection(Projection):
         nn.Module.__init__(self)
         self.in_features, self.out_features = like.in_features, like.out_features
         self.heads, self.kv_heads, self.size = like.heads, like.kv_heads, like.size
-        self.matrix, self.bias = SmallMatrix(like.weight, kind), like.bias
+        self.matrix: Any = matrix_of(like.weight, kind)
+        self.bias = like.bias
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        return self.matrix.weight
+        numbers: Tensor = self.matrix.weight
+        return numbers
 
     def rows(self, x: Tensor, start: int, end: int) -> Tensor:
         y: Tensor = self.matrix(x, self.bias, start, end)

@@ -87,7 +87,7 @@ REFUSED = [  # extension, options, what the refusal names
     ("guidance", {"rules": ["entity", "entity"]}, ["guidance.rules", "each once"]),
     ("guidance", {"gated": "yes"}, ["guidance.gated", "bool"]),
     ("guidance", {"lambda": 1.0}, ["lambda"]),
-    ("int8", {"kind": "int4"}, ["int8.kind"]),
+    ("int8", {"kind": "int3"}, ["int8.kind"]),
     ("int8", {"output": "bytes"}, ["int8.output"]),
     ("int8", {"exclude": ["blocks.7.*"]}, ["blocks.7"]),
     ("int8", {"exclude": "tokens"}, ["int8.exclude", "list"]),

@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 
 from regard.api import LoadedModel, load
-from regard.attention.attention import Attention
-from regard.attention.native.int8 import kernel
 from regard.core.errors import ConfigError, InputError
 from regard.decoding import generate
 from regard.formats.directory import describe, save
@@ -25,14 +23,13 @@ from regard.models.bert import Bert
 from regard.models.extensions import extend
 from regard.models.extensions import small as small_numbers
 from regard.models.extensions.small import SmallEmbedding, SmallLinear, SmallMatrix, SmallOutput
-from regard.models.extensions.step import SmallBlock
 from tests.decoding.small import SPEAKERS, score
 from tests.laws.zoo import BERT, STEPWISE, ZOO, Reader, Specimen, collate
 from tests.models.extensions.shared import comes_back
 from tests.refusals import refuses
 
-KINDS = ("weight", "dynamic", "bf16")
-FAR = {"weight": 0.06, "dynamic": 0.12, "bf16": 0.06}  # of the deviation of logits
+KINDS = ("weight", "dynamic", "bf16", "int4")
+FAR = {"weight": 0.06, "dynamic": 0.12, "bf16": 0.06, "int4": 0.5}  # of the deviation of logits
 
 
 def small(specimen: Specimen, kind: str = "weight", **options: Any) -> Any:
@@ -91,7 +88,7 @@ def test_it_goes_on_with_texts(specimen: Specimen) -> None:
         assert best.logprobs == pytest.approx(score(model, prompt, best.ids), abs=0.05)
 
 
-@pytest.mark.parametrize("kind", ["weight", "bf16"])
+@pytest.mark.parametrize("kind", ["weight", "bf16", "int4"])
 @pytest.mark.parametrize("specimen", ZOO, ids=str)
 def test_saved_and_read_back_bit_for_bit(specimen: Specimen, kind: str, tmp_path: Path) -> None:
     model = small(specimen, kind)
@@ -99,7 +96,8 @@ def test_saved_and_read_back_bit_for_bit(specimen: Specimen, kind: str, tmp_path
     assert torch.equal(logits(specimen, model), logits(specimen, again))
 
 
-@pytest.mark.parametrize("kind, most", [("weight", 0.3), ("dynamic", 0.3), ("bf16", 0.55)])
+@pytest.mark.parametrize("kind, most", [("weight", 0.3), ("dynamic", 0.3), ("bf16", 0.55),
+                                        ("int4", 0.24)])  # fmt: skip
 def test_size(kind: str, most: float, tmp_path: Path) -> None:
     shape = {"layers": 2, "width": 256, "vocab_size": 4000}
     before = save(gpt(**shape), tmp_path / "a")
@@ -185,88 +183,6 @@ def test_heads_stay() -> None:
     model = extend(Bert(BERT, {"classify": 3}).eval(), "int8")
     assert all(p.is_floating_point() for p in model.heads.state_dict().values())
     assert not model.embeddings.tokens.weight.is_floating_point()
-
-
-# -- the native step of a block
-
-
-def stepped(model: Any, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-    """Logits of every row but those of the prompt, read one by one."""
-    state = model.start(tokens.size(0), tokens.size(1))
-    with torch.inference_mode():
-        model(tokens[:, :3], attention_mask=attention_mask, state=state)
-        rows = [model(tokens[:, i : i + 1], state=state) for i in range(3, tokens.size(1))]
-        return model.logits(torch.cat(rows, 1))
-
-
-@pytest.mark.parametrize("kind", ["weight", "dynamic"])
-@pytest.mark.parametrize("batch", [1, 5])
-@pytest.mark.parametrize("activation", ["gelu_tanh", "relu"])
-def test_a_step_is_the_ordinary_way(kind: str, batch: int, activation: str) -> None:
-    model = extend(gpt(activation=activation, init_std=0.2), "int8", {"kind": kind}).eval()
-    dice = torch.Generator().manual_seed(batch)
-    tokens = torch.randint(300, (batch, 12), generator=dice)
-    padded = torch.ones(batch, 3, dtype=torch.bool)
-    padded[-1, 0] = False
-    for attention_mask in (None, padded):
-        steps = stepped(model, tokens, attention_mask)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SmallBlock, "can_step", lambda *args: False)
-            ordinary = stepped(model, tokens, attention_mask)
-        near = 0.02 if kind == "dynamic" else 1e-3  # a byte may be rounded the other way
-        assert (steps - ordinary).abs().max() <= near * ordinary.abs().max()
-
-
-def test_a_step_under_autocast_reads_its_mask_right() -> None:
-    """Masks are in autocast's numbers then, and the native code reads those of 32 bits."""
-    model = extend(gpt(init_std=0.2), "int8").eval()
-    tokens = torch.randint(300, (4, 12), generator=torch.Generator().manual_seed(1))
-    attention_mask = torch.ones(4, 3, dtype=torch.bool)
-    attention_mask[1:3, :2] = False
-    exact = stepped(model, tokens, attention_mask)
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = stepped(model, tokens, attention_mask)
-    assert (logits - exact).abs().max() <= 0.1 * exact.abs().max()
-
-
-@pytest.mark.skipif(kernel("step_int8") is None, reason="there is no native code here")
-def test_a_step_is_taken_only_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = []
-    step = SmallBlock.step
-    monkeypatch.setattr(SmallBlock, "step", lambda *args: steps.append(1) or step(*args))
-    model, tokens = extend(gpt(), "int8").eval(), torch.arange(8)[None]
-    stepped(model, tokens)
-    assert len(steps) == 2 * 5  # layers, tokens
-    for part in model.modules():
-        if isinstance(part, Attention):
-            part.kernel = lambda pattern, *args: pattern.attend(*args)
-    stepped(model, tokens)
-    assert len(steps) == 10
-
-
-def test_a_step_has_its_own_addresses() -> None:
-    model, tokens = extend(gpt(), "int8").eval(), torch.arange(8)[None]
-    before = stepped(model, tokens)
-    twin = copy.deepcopy(model)
-    twin.blocks[1].feed_forward.norm.weight.data.zero_()
-    assert not torch.equal(stepped(twin, tokens), before)
-    assert torch.equal(stepped(model, tokens), before)
-    assert torch.equal(stepped(model.to(torch.float64).to(torch.float32), tokens), before)
-
-
-def test_other_weights_come_with_their_own_sums() -> None:
-    """What native code holds of a matrix is made anew when the matrix gets other values."""
-    first, tokens = extend(gpt(), "int8").eval(), torch.arange(8)[None]
-    second = extend(gpt().initialize(), "int8").eval()
-    assert not torch.equal(stepped(first, tokens), stepped(second, tokens))
-    first.load_state_dict(second.state_dict())
-    assert torch.equal(stepped(first, tokens), stepped(second, tokens))
-
-
-def test_a_wide_network_takes_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its sums would not fit 32 bits."""
-    monkeypatch.setattr("regard.models.extensions.step.LONGEST", 64)
-    assert not any(isinstance(part, SmallBlock) for part in extend(gpt(), "int8").modules())
 
 
 @pytest.mark.parametrize("part", ["placed", "ready_bytes"])
