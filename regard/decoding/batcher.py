@@ -22,7 +22,7 @@ from regard.decoding.beam import Beams
 from regard.decoding.decode_state import DecodeState
 from regard.decoding.generation import Decoder, Generation, SampledTexts
 from regard.decoding.joined import table_for
-from regard.decoding.sampling import DecodingLoop
+from regard.decoding.sampling import DecodingLoop, StepScores
 
 PREFILL = 2048  # the most tokens of prompts, with their padding, that are read in one call
 
@@ -57,7 +57,7 @@ class Continuation:
     streams: bool = False  # whether pieces of text are wanted as soon as they are certain
     events: list[NewToken | Ended] = field(default_factory=list)
     error: Exception | None = None
-    logits: Tensor | None = None
+    scores: StepScores | None = None  # of the next token
 
     def __post_init__(self) -> None:
         options = self.decoder.options
@@ -69,7 +69,7 @@ class Continuation:
         self.over: set[int] = set()
 
     def begin(self, reader: DecodeState, logits: Tensor) -> None:
-        self.reader, self.logits = reader, logits
+        self.reader, self.scores = reader, StepScores.of(logits)
         if self.decoder.options.num_beams > 1:
             self.beams = self.decoder.beams_after(reader, [self.prompt], self.most, self.least)
             self.beams.begin(logits)
@@ -82,10 +82,10 @@ class Continuation:
 
     def advance(self) -> Tensor | None:
         """Chooses the next tokens and returns those to read; None if all texts have ended."""
-        assert self.logits is not None
+        assert self.scores is not None
         if self.beams is None:
             return self.sample()
-        tokens = self.beams.advance(self.logits)
+        tokens = self.beams.advance(self.scores.logits)
         if tokens is None:
             for index, hypothesis in enumerate(self.beams.best()[0]):
                 text = self.decoder.hypothesis(self.prompt, hypothesis)
@@ -94,9 +94,9 @@ class Continuation:
 
     def sample(self) -> Tensor | None:
         loop = self.loop
-        assert loop is not None and self.logits is not None
+        assert loop is not None and self.scores is not None
         if loop.step:
-            loop.logits = self.logits
+            loop.scores = self.scores
         drawn, tokens = loop.draw()
         for new, piece in zip(drawn, self.texts.add(drawn), strict=True):
             best = tuple(new.top_logprobs)
@@ -116,6 +116,7 @@ class Batcher:
     def __init__(self, model: Any, most: int) -> None:
         self.table, self.most = table_for(model, most), most
         self.running: list[Continuation] = []
+        self.chosen: list[tuple[Continuation, Tensor]] = []  # tokens that are not read yet
 
     def fitting(self, waiting: Sequence[Continuation]) -> list[Continuation]:
         """Returns the first of the waiting prompts that can be read now, in one call."""
@@ -145,11 +146,16 @@ class Batcher:
                 each.error = error
                 self.table.release(reader)
 
-    @torch.inference_mode()
     def step(self) -> list[Continuation]:
         """Chooses one token for every text and reads it. Returns the prompts that are done; one
         that fails has its `error` and does not disturb the others."""
-        pairs: list[tuple[Continuation, Tensor]] = []
+        done = self.choose()
+        self.read()
+        return done
+
+    @torch.inference_mode()
+    def choose(self) -> list[Continuation]:
+        """Chooses one token for every text: its events can be told while `read` computes."""
         done: list[Continuation] = []
         for each in self.running:
             try:
@@ -159,14 +165,20 @@ class Batcher:
             if tokens is None:
                 done.append(each)
             else:
-                pairs.append((each, tokens))
+                self.chosen.append((each, tokens))
         for each in done:
             self.leave(each)
-        if pairs:
-            logits = self.table.read([(each.reader, tokens) for each, tokens in pairs])
-            for (each, _), scores in zip(pairs, logits, strict=True):
-                each.logits = scores
         return done
+
+    @torch.inference_mode()
+    def read(self) -> None:
+        """Reads the tokens that were chosen."""
+        pairs, self.chosen = self.chosen, []
+        if not pairs:
+            return
+        read = self.table.read([(each.reader, tokens) for each, tokens in pairs])
+        for (each, _), scores in zip(pairs, read, strict=True):
+            each.scores = scores
 
     def leave(self, continuation: Continuation) -> None:
         """Removes a prompt whose texts have ended, or are no longer wanted."""

@@ -7,6 +7,7 @@ table, with padding before them that no row sees. All rows grow together.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,10 +17,12 @@ from torch import Tensor
 
 from regard.attention.memory import CrossKV
 from regard.core.errors import InputError
+from regard.decoding.prefix import ReadPrefix, begin_with, prefix_of, shared
 from regard.decoding.processors import DecodedSoFar
 from regard.models import FAMILIES
 from regard.models.base import Model
 from regard.models.state import State
+from regard.models.step import Stepper, stepper_for
 
 
 class DecodeState:
@@ -32,6 +35,11 @@ class DecodeState:
     def __init__(self, model: Any) -> None:
         self.model = model
         self.length = self.prompt = 0  # the columns read so far; the columns of the prompt
+
+    @functools.cached_property
+    def stepper(self) -> Stepper | None:
+        """What reads one token natively; None: the model's forward does."""
+        return stepper_for(self.model)
 
     def begin(self, prompts: Sequence[Sequence[int]], room: int, times: int = 1) -> Tensor:
         """Reads the prompts, for up to `room` new tokens and `times` continuations of each prompt.
@@ -167,6 +175,8 @@ class LearnedPositionsState(CachedState):
     a row depends only on its own tokens, never on the other rows.
     """
 
+    known: ReadPrefix | None = None  # a text that was read before
+
     def read_prompts(self, room: int, times: int) -> Tensor:
         self.capacity = min(self.prompt + room - 1, self.model.config.context)
         self.fixed = self.prompt
@@ -175,11 +185,21 @@ class LearnedPositionsState(CachedState):
         self.state = self.model.start(
             self.tokens.size(0), self.prompt if times > 1 else self.capacity
         )
+        padding = self.first.tolist()
+        texts = [self.tokens[row, n : self.prompt] for row, n in enumerate(padding)]
+        prefix = shared(self.model, texts, self.known)
+        if prefix is not None:
+            begin_with(self.state, prefix, padding)
         return self.window(self.prompt)
 
+    def first_prompt(self) -> ReadPrefix | None:
+        """Returns what was read of the first prompt, for prompts that begin like it."""
+        start = int(self.first[0])
+        return prefix_of(self.model, self.state, self.tokens[0, start : self.prompt], start)
+
     def window(self, width: int) -> Tensor:
-        """Reads the last `width` columns into an empty cache."""
-        start = self.length - width
+        """Reads the last `width` columns, of which the state may hold the first ones."""
+        start = self.length - width + self.state.length
         columns = torch.arange(start, self.length, device=self.tokens.device)
         attention_mask = columns >= self.first[:, None]
         marks = None if bool(attention_mask.all()) else attention_mask
@@ -188,6 +208,8 @@ class LearnedPositionsState(CachedState):
 
     def read_one(self, tokens: Tensor) -> Tensor:
         if self.state.length < self.capacity:
+            if self.stepper is not None and self.stepper.serves(self.state):
+                return self.stepper.read(tokens[:, 0], self.state)
             return self.logits(self.model(tokens, state=self.state))
         context = self.model.config.context
         half = self.length - max(1, context // 2)
@@ -196,6 +218,28 @@ class LearnedPositionsState(CachedState):
             layer.length = 0
         self.state.length, self.state.attention_mask, self.fixed = 0, None, 0
         return self.window(self.length - int(self.first.min()))
+
+    @property
+    def room(self) -> int:
+        """How many more tokens fit before the text continues from its second half."""
+        return self.capacity - self.state.length
+
+    def read_ahead(self, tokens: Tensor) -> Tensor:
+        """Reads tokens [N] that follow each other in the only text; returns the logits after each
+        [N, V]."""
+        self.tokens[:, self.length : self.length + len(tokens)] = tokens
+        self.length += len(tokens)
+        if self.stepper is not None and self.stepper.serves(self.state):
+            return self.stepper.read_ahead(tokens, self.state)
+        logits: Tensor = self.model.logits(self.model(tokens[None], state=self.state)[0])
+        return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+
+    def forget(self, count: int) -> None:
+        """Forgets the newest tokens."""
+        self.length -= count
+        self.state.length -= count
+        for layer in self.state.layers:
+            layer.length -= count
 
     def spread(self, times: int) -> None:
         super().spread(times)
@@ -218,12 +262,15 @@ class EncoderDecoderState(CachedState):
         self.capacity, self.fixed = self.prompt + room - 1, self.prompt
         source, attention_mask = right_padded(self.sources, self.model.device)
         state = self.model.start(len(self.sources), self.prompt if times > 1 else self.capacity)
-        state.source = self.model.project_source(self.model.encode(source, attention_mask))
+        projected = self.model.project_source(self.model.encode(source, attention_mask))
+        state.source = [CrossKV(tuple(x.contiguous() for x in each.pairs)) for each in projected]
         state.source_attention_mask, self.state = attention_mask, state
         return self.read_one(self.tokens[:, : self.prompt])
 
     def read_one(self, tokens: Tensor) -> Tensor:
         state = self.state
+        if tokens.size(1) == 1 and self.stepper is not None and self.stepper.serves(state):
+            return self.stepper.read(tokens[:, 0], state)
         return self.logits(
             self.model.decode(tokens, state.source, state.source_attention_mask, None, state)
         )
@@ -263,7 +310,7 @@ def right_padded(
 
 
 class RecurrentState(DecodeState):
-    """Hidden states of the last rows (Transformer-XL) or two vectors per layer (LSTM), without
+    """The last rows, as keys and values (Transformer-XL), or two vectors per layer (LSTM), without
     limit."""
 
     state: State
@@ -277,12 +324,17 @@ class RecurrentState(DecodeState):
             hidden = self.model(
                 self.tokens[:, start:end], attention_mask=attention_mask, state=self.state
             )
+        if hasattr(self.model, "projected"):
+            self.state = self.model.projected(self.state)
         return self.logits(hidden)
 
     def read_one(self, tokens: Tensor) -> Tensor:
-        if self.state.attention_mask is not None and bool(self.state.attention_mask.all()):
-            self.state.attention_mask = None  # the padding has left the memory
-        return self.logits(self.model(tokens, state=self.state))
+        state = self.state
+        if state.attention_mask is not None and bool(state.attention_mask.all()):
+            state.attention_mask = None  # the padding has left the memory
+        if state.layers and self.stepper is not None and self.stepper.serves(state):
+            return self.stepper.read(tokens[:, 0], state)
+        return self.logits(self.model(tokens, state=state))
 
     def spread(self, times: int) -> None:
         rows = torch.arange(self.tokens.size(0), device=self.tokens.device) // times
@@ -292,8 +344,8 @@ class RecurrentState(DecodeState):
         self.state.reorder(rows)
 
     def move(self, moved: Tensor, source: Tensor) -> None:
-        for hidden in self.state.hidden:
-            copy_rows(hidden, moved, source)
+        for part in self.state.remembered(self.length - self.prompt):
+            copy_rows(part, moved, source)
 
 
 class QueryRowState(RecurrentState):

@@ -8,11 +8,13 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError
 from regard.core.text import Bilingual
+from regard.data.batching import ROWS, by_tokens
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.beam import Beams, Hypothesis, Rules
 from regard.decoding.decode_state import DecodeState, at_rest, reader_for
@@ -22,7 +24,10 @@ from regard.decoding.pieces import CONTEXT, TextStreamer, TokenStream
 from regard.decoding.processors import Processor
 from regard.decoding.prompts import Prompt, Prompts
 from regard.decoding.sampling import DecodingLoop, Pick, SampledToken, Sampler, TopLogprobs, greedy
+from regard.decoding.speculative import draft_for
 from regard.formats.directory import Checkpoint
+
+SPARE = 16  # tokens that a short text may need beyond twice the length of its source
 
 
 @dataclass(frozen=True)
@@ -98,11 +103,9 @@ def generate(
     chosen = options_for(loaded, options)
     decoder = Decoder(loaded, chosen)
     ids = [decoder.prompts.encode(prompt, chosen.truncate) for prompt in listed(prompts)]
-    order = sorted(range(len(ids)), key=lambda i: len(ids[i]))  # batches need little padding
     results: list[list[Generation]] = [[] for _ in ids]
     with decoder.ready():
-        for at in range(0, len(order), chosen.batch_size):
-            part = order[at : at + chosen.batch_size]
+        for part in decoder.batches(ids):
             generated = decoder.run([ids[i] for i in part], [chosen.first + i for i in part])
             for i, generations in zip(part, generated, strict=True):
                 results[i] = generations
@@ -148,6 +151,7 @@ class Decoder:
             self.prompts.check_known(name, ids)
         if options.stop:
             self.prompts.words()
+        self.draft = None if options.draft is None else draft_for(self.model, options.draft)
 
     def decoder_prefix(self) -> list[int]:
         """Returns the first tokens of a decoder's text; none for a model without an encoder."""
@@ -179,12 +183,26 @@ class Decoder:
         with at_rest(self.model), autocast:
             yield
 
+    def batches(self, prompts: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        """Yields the places of prompts that are read together: of similar length, and as many as
+        fit. A translation is seldom twice as long as its source, so more fit than if all of them
+        grew to the limit; but never more than four times as many."""
+        o = self.options
+        sizes = []
+        for ids in prompts:
+            most = len(ids) + self.limits(list(ids))[0]
+            usual = min(most, 3 * len(ids) + SPARE) if self.prompts.pair else most
+            sizes.append(max(usual, most // 4) * o.num_beams * o.num_samples)
+        return by_tokens(np.array(sizes, np.int64), rows=o.batch_size or ROWS)
+
     def run(self, prompts: list[list[int]], numbers: list[int]) -> list[list[Generation]]:
         """Returns the texts of each prompt; prompts with the same limits are run together."""
         groups: dict[tuple[int, int], list[int]] = {}
         for i, prompt in enumerate(prompts):
             groups.setdefault(self.limits(prompt), []).append(i)
         results: list[list[Generation]] = [[] for _ in prompts]
+        if self.draft is not None:
+            return [self.drafted(*pair) for pair in zip(prompts, numbers, strict=True)]
         for limits, rows in groups.items():
             among = [prompts[i] for i in rows]
             if self.options.num_beams > 1:
@@ -206,10 +224,25 @@ class Decoder:
         generations = texts.generations()
         return [generations[i : i + samples] for i in range(0, len(generations), samples)]
 
+    def drafted(self, prompt: list[int], number: int) -> list[Generation]:
+        """Returns the samples of one prompt, one after the other."""
+        most, least = self.limits(prompt)
+        generations = []
+        for sample in range(self.options.num_samples):
+            assert self.draft is not None
+            loop = self.draft.loop(self, prompt, number, most, least, sample)
+            texts = SampledTexts(self, loop, [prompt])
+            for drawn in loop.steps():
+                texts.add(drawn)
+            generations += texts.generations()
+        return generations
+
     def loop(
         self, prompts: list[list[int]], numbers: list[int], most: int, least: int
     ) -> DecodingLoop:
         """Reads every prompt and returns a loop with `num_samples` sequences for each."""
+        if self.draft is not None:
+            return self.draft.loop(self, prompts[0], numbers[0], most, least)
         with torch.inference_mode():
             reader = self.reader()
             logits = reader.begin(prompts, most, self.options.num_samples)

@@ -5,7 +5,7 @@ whose rows come and go between any two tokens:
 
     table = table_for(model, most=32)
     rows, logits = table.begin(decoder.reader(), [prompt], [100])[0]
-    logits = table.read([(rows, tokens), (other_rows, other_tokens)])  # one call of the model
+    scores = table.read([(rows, tokens), (other_rows, other_tokens)])  # one call of the model
     table.release(rows)
 
 Rows of different lengths are aligned at the right, with padding before them that no row sees. So a
@@ -14,7 +14,9 @@ row gets the same logits as alone, up to the rounding of sums whose order depend
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import mmap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,157 +24,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.memory import CrossKV, KVCache
-from regard.decoding.decode_state import DecodeState, copy_rows, reader_for
+from regard.attention.memory import CrossKV, KVCache, RecentKV
+from regard.decoding.decode_state import (
+    DecodeState,
+    LearnedPositionsState,
+    copy_rows,
+    reader_for,
+)
+from regard.decoding.joined_rows import Begun, JoinedTable, RowTable
+from regard.decoding.prefix import ReadPrefix
 from regard.models.state import State
 
-Begun = tuple[DecodeState, Tensor]  # the rows of a prompt, and the logits [1, V] after it
-
-
-@dataclass(eq=False)
-class Slot:
-    """A row of a table: where it is now, and whose it is."""
-
-    at: int
-    rows: JoinedRows
-    number: int  # its number among the rows of its prompt
-
-
-class JoinedRows(DecodeState):
-    """The rows of one prompt, in a table with the rows of others."""
-
-    padding = None
-
-    def __init__(self, table: JoinedTable, tokens: Tensor, room: int) -> None:
-        self.table, self.prompt = table, tokens.size(1)
-        self.length = self.prompt
-        self.tokens = F.pad(tokens, (0, room))
-        self.slots: list[Slot] = []
-
-    def places(self) -> list[int]:
-        return [slot.at for slot in self.slots]
-
-    def add(self, tokens: Tensor) -> None:
-        self.tokens[:, self.length] = tokens
-        self.length += 1
-
-    def select(self, rows: Tensor) -> None:
-        staying = [self.slots[i] for i in rows.tolist()]
-        self.table.drop([slot for slot in self.slots if slot not in staying])
-        self.slots = staying
-        for number, slot in enumerate(staying):
-            slot.number = number
-
-    def move(self, moved: Tensor, source: Tensor) -> None:
-        at = torch.tensor(self.places())
-        self.table.copy(at[moved.cpu()], at[source.cpu()], self.length - self.prompt)
-
-
-class RowTable:
-    """The base class, and the table of models whose rows cannot be joined: every prompt keeps a
-    DecodeState of its own."""
-
-    together = False  # whether several prompts may be read in one call
-
-    def __init__(self, model: Any, most: int) -> None:
-        self.model, self.most = model, most
-
-    @torch.inference_mode()
-    def begin(
-        self,
-        reader: DecodeState,
-        prompts: Sequence[Sequence[int]],
-        rooms: Sequence[int],  # the most new tokens of each prompt
-        times: int = 1,
-    ) -> list[Begun]:
-        """Reads prompts; `times` rows continue each of them."""
-        return [(reader, reader.begin(prompts, rooms[0], times))]
-
-    @torch.inference_mode()
-    def read(self, pairs: Sequence[tuple[Any, Tensor]]) -> list[Tensor]:
-        """Reads one more token for every row, and returns the logits of the next token."""
-        return [reader.read(tokens) for reader, tokens in pairs]
-
-    def release(self, reader: Any) -> None:
-        """Removes the rows of a prompt."""
-
-
-class JoinedTable(RowTable):
-    """Rows that share a memory. Subclasses say how it takes rows, loses them, and is read."""
-
-    def __init__(self, model: Any, most: int) -> None:
-        super().__init__(model, most)
-        self.reader: Any = reader_for(model)
-        self.slots: list[Slot] = []
-
-    @torch.inference_mode()
-    def begin(
-        self,
-        reader: DecodeState,
-        prompts: Sequence[Sequence[int]],
-        rooms: Sequence[int],
-        times: int = 1,
-    ) -> list[Begun]:
-        logits = reader.begin(prompts, 1, times)
-        padding = [0] * len(prompts) if reader.padding is None else reader.padding[::times].tolist()
-        self.take(reader, [reader.length - before for before in padding for _ in range(times)])
-        begun: list[Begun] = []
-        for i, (before, room) in enumerate(zip(padding, rooms, strict=True)):
-            own = reader.tokens[i * times : (i + 1) * times, before : reader.length]
-            rows = JoinedRows(self, own, room)
-            rows.slots = [Slot(len(self.slots) + n, rows, n) for n in range(times)]
-            self.slots += rows.slots
-            begun.append((rows, logits[i : i + 1]))
-        return begun
-
-    @torch.inference_mode()
-    def read(self, pairs: Sequence[tuple[Any, Tensor]]) -> list[Tensor]:
-        feed = torch.zeros(len(self.slots), dtype=torch.long, device=self.model.device)
-        for rows, tokens in pairs:
-            rows.add(tokens)
-            feed[rows.places()] = tokens
-        logits = self.step(feed[:, None])
-        return [logits[rows.places()] for rows, _ in pairs]
-
-    def release(self, reader: Any) -> None:
-        self.drop(reader.slots)
-        reader.slots = []
-
-    @torch.inference_mode()
-    def drop(self, gone: Sequence[Slot]) -> None:
-        """Removes rows; the last rows move to their places."""
-        leaving = {slot.at for slot in gone}
-        count = len(self.slots) - len(leaving)
-        holes = sorted(at for at in leaving if at < count)
-        movers = [at for at in range(count, len(self.slots)) if at not in leaving]
-        if holes:
-            self.copy(torch.tensor(holes), torch.tensor(movers), None)
-        for hole, mover in zip(holes, movers, strict=True):
-            self.slots[hole] = self.slots[mover]
-            self.slots[hole].at = hole
-        del self.slots[count:]
-        self.cut(count)
-
-    def take(self, reader: DecodeState, lengths: Sequence[int]) -> None:
-        """Takes over the memory of a state; `lengths` are the tokens of its rows."""
-        raise TypeError(f"{type(self).__name__} does not say how it takes rows")
-
-    def copy(self, target: Tensor, source: Tensor, newest: int | None) -> None:
-        """Copies rows, or only what they remember of their newest tokens."""
-        raise TypeError(f"{type(self).__name__} does not say how it copies rows")
-
-    def cut(self, count: int) -> None:
-        """Keeps the first `count` rows."""
-        raise TypeError(f"{type(self).__name__} does not say how it loses rows")
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Reads one token for each row [rows, 1]."""
-        raise TypeError(f"{type(self).__name__} does not say how it reads")
+# Not shared with other processes; Windows has no such flags.
+PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 class HiddenTable(JoinedTable):
-    """Hidden states: the memory of Transformer-XL, XLNet or an LSTM. Prompts are read one by one:
-    where a segment ends must not depend on others."""
+    """What Transformer-XL remembers (keys and values), or XLNet or an LSTM (hidden states). Prompts
+    are read one by one: where a segment ends must not depend on others."""
 
     def take(self, reader: DecodeState, lengths: Sequence[int]) -> None:
         new: State = reader.state  # type: ignore[attr-defined]
@@ -182,31 +51,50 @@ class HiddenTable(JoinedTable):
         old: State = self.reader.state
         marks = [marks_of(state, count) for state, count in ((old, len(self.slots)),
                                                              (new, len(lengths)))]  # fmt: skip
-        hidden = [torch.cat(aligned(pair)) for pair in zip(old.hidden, new.hidden, strict=True)]
         mask = torch.cat(aligned(marks))
-        self.reader.state = State(
-            hidden=hidden, length=hidden[0].size(1), attention_mask=None if mask.all() else mask
-        )
+        joined = State(length=mask.size(1), attention_mask=None if mask.all() else mask)
+        self.let_go()
+        for layers in each_of(old.layers, new.layers):
+            pairs = [[part.transpose(1, 2) for part in layer.recent()] for layer in layers]
+            keys, values = (torch.cat(aligned(parts)) for parts in zip(*pairs, strict=True))
+            joined.layers.append(RecentKV.of(keys.transpose(1, 2), values.transpose(1, 2)))
+        joined.hidden = [torch.cat(aligned(parts)) for parts in each_of(old.hidden, new.hidden)]
+        self.reader.state = joined
 
     def copy(self, target: Tensor, source: Tensor, newest: int | None) -> None:
         state = self.reader.state
-        for hidden in state.hidden:
-            copy_rows(hidden, target, source)
+        for part in state.remembered(newest):
+            copy_rows(part, target, source)
         if state.attention_mask is not None:
             copy_rows(state.attention_mask, target, source)
 
     def cut(self, count: int) -> None:
-        self.reader.state.reorder(torch.arange(count))
+        """The first columns go where all rows that filled them have left: else rows that overlap
+        would let the table grow for ever."""
+        state: State = self.reader.state
+        mask = state.attention_mask
+        if mask is not None and count:
+            first = int(mask[:count].any(0).int().argmax())
+            state.drop_first(first)
+            mask = mask[:, first:]
+            state.attention_mask = None if mask[:count].all() else mask
+        state.reorder(torch.arange(count))
 
     def step(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.reader.read_one(tokens)
         return logits
 
 
+def each_of(*lists: list[Any]) -> Iterator[tuple[Any, ...]]:
+    """Takes the first elements out of the lists, again and again: each is freed after its use."""
+    while all(lists):
+        yield tuple(part.pop(0) for part in lists)
+
+
 def marks_of(state: State, rows: int) -> Tensor:
     if state.attention_mask is not None:
         return state.attention_mask
-    return torch.ones(rows, state.hidden[0].size(1), dtype=torch.bool)
+    return torch.ones(rows, state.remembered()[0].size(1), dtype=torch.bool)
 
 
 def aligned(parts: Sequence[Tensor]) -> list[Tensor]:
@@ -217,6 +105,16 @@ def aligned(parts: Sequence[Tensor]) -> list[Tensor]:
         else part
         for part in parts
     ]  # fmt: skip
+
+
+def zeros_apart(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Returns a tensor of zeros in memory of its own, which the system gives page by page as it is
+    written, and takes back at once. From the heap, each growth of a table would leave a hole that
+    the next, larger one cannot use: twice the memory in the end."""
+    count = math.prod(shape) * like.element_size()
+    if like.device.type != "cpu" or not count:
+        return like.new_zeros(shape)
+    return torch.frombuffer(mmap.mmap(-1, count, **PRIVATE), dtype=like.dtype).view(shape)
 
 
 @dataclass
@@ -239,7 +137,7 @@ class CacheRows:
             if same:
                 window = window.clone()
             else:
-                part = part.new_zeros(rows, part.size(1), columns, part.size(3))
+                part = zeros_apart(part, (rows, part.size(1), columns, part.size(3)))
             part[:count, :, to : to + width] = window
             self.parts[i] = part
 
@@ -265,7 +163,9 @@ class CacheTable(JoinedTable):
     def __init__(self, model: Any, most: int) -> None:
         super().__init__(model, most)
         self.cache = CacheRows()
+        self.form: type[KVCache] = KVCache
         self.starts: list[int] = []  # the first column of each row
+        self.views: tuple[tuple[int, int], list[KVCache]] | None = None  # of the last step
         self.end = 0  # the column that is written next
 
     @property
@@ -277,6 +177,7 @@ class CacheTable(JoinedTable):
         new = [
             part[:, :, : layer.length] for layer in layers for part in (layer.keys, layer.values)
         ]
+        self.form = type(layers[0])
         if not self.cache.parts:
             self.cache.parts = [part.new_zeros(0, part.size(1), 0, part.size(3)) for part in new]
         self.make_room(len(lengths), new[0].size(2))
@@ -299,6 +200,7 @@ class CacheTable(JoinedTable):
         else:
             end = self.end
         to = end - (self.end - first)
+        self.let_go()
         self.cache.place(rows, width, (live, slice(first, self.end)), to)
         self.starts = [start - first + to for start in self.starts]
         self.end = end
@@ -329,9 +231,16 @@ class CacheTable(JoinedTable):
         if any(start > first for start in self.starts):
             starts = torch.tensor(self.starts, device=self.model.device)
             mask = torch.arange(first, self.end, device=starts.device) >= starts[:, None]
-        views = self.cache.views(count, slice(first, None))
-        layers = [KVCache(keys, values, length) for keys, values in views]
-        return State(layers, attention_mask=mask, length=length)
+        if self.views is None or self.views[0] != (first, count):
+            pairs = self.cache.views(count, slice(first, None))
+            self.views = (first, count), [self.form(*pair) for pair in pairs]
+        for layer in self.views[1]:
+            layer.length = length
+        return State(list(self.views[1]), attention_mask=mask, length=length)
+
+    def let_go(self) -> None:
+        super().let_go()
+        self.views = None
 
 
 class LearnedPositionsTable(CacheTable):
@@ -341,6 +250,20 @@ class LearnedPositionsTable(CacheTable):
     def __init__(self, model: Any, most: int) -> None:
         super().__init__(model, most)
         self.reader.capacity = model.config.context  # no row is longer, so it starts nothing anew
+        self.known: ReadPrefix | None = None  # the newest prompt: others may begin like it
+
+    def begin(
+        self,
+        reader: DecodeState,
+        prompts: Sequence[Sequence[int]],
+        rooms: Sequence[int],
+        times: int = 1,
+    ) -> list[Begun]:
+        assert isinstance(reader, LearnedPositionsState)
+        reader.known = self.known
+        begun = super().begin(reader, prompts, rooms, times)
+        self.known = reader.first_prompt()
+        return begun
 
     def step(self, tokens: Tensor) -> Tensor:
         for at, start in enumerate(self.starts):
@@ -378,6 +301,7 @@ class CrossTable(CacheTable):
             self.sources.parts = [part.new_zeros(0, part.size(1), 0, part.size(3)) for part in new]
         known, width = self.sources.shape
         if live + count > known or columns > width:
+            self.let_go()
             known = known if live + count <= known else max(live + count, min(2 * known, self.most))
             used = max(self.lengths, default=0)
             self.sources.place(known, max(width, columns), (live, slice(0, used)), 0)

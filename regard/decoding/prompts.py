@@ -77,6 +77,19 @@ class Prompts:
 
     def encode(self, prompt: Prompt, truncate: bool = False) -> list[int]:
         """Returns the ids of a prompt that the model can read; a source ends with the end token."""
+        ids = self.ids_of(prompt)
+        limit = getattr(self.config, "context", None)
+        if limit is not None and len(ids) > limit:
+            if not truncate:
+                raise InputError(
+                    f"the prompt has {len(ids):,} tokens, and this model reads {limit:,} at once; "
+                    "shorten it, or let its beginning be cut off (truncate)"
+                )
+            ids = ids[-limit:]
+        return ids
+
+    def ids_of(self, prompt: Prompt) -> list[int]:
+        """Returns the ids of a prompt, however long it is."""
         if isinstance(prompt, str):
             ids = self.words().encode(readable(prompt), special=self.pair)
             if self.pair and ids[-1:] != [self.config.eos_id]:
@@ -93,14 +106,6 @@ class Prompts:
                     "at least one word"
                 )
             ids = [start]
-        limit = getattr(self.config, "context", None)
-        if limit is not None and len(ids) > limit:
-            if not truncate:
-                raise InputError(
-                    f"the prompt has {len(ids):,} tokens, and this model reads {limit:,} at once; "
-                    "shorten it, or let its beginning be cut off (truncate)"
-                )
-            ids = ids[-limit:]
         return ids
 
 

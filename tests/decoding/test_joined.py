@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from regard.api import LoadedModel
-from regard.attention.native.int8 import kernel
+from regard.attention.native.decode import step_kernel
 from regard.core.errors import InputError
 from regard.decoding import generate
 from regard.decoding.batcher import Batcher, Continuation, Ended, NewToken
@@ -17,10 +18,19 @@ from regard.decoding.generation import Decoder
 from regard.decoding.generation_config import options_for
 from regard.decoding.joined import HiddenTable, LearnedPositionsTable, RowTable, table_for
 from regard.models.extensions import extend
-from regard.models.extensions.step import NAME, SmallBlock
+from regard.models.state import compact_caches
+from regard.models.step import Stepper, stepper_for
 from tests.decoding.small import ALL, SHORT, draw, speaker, talking
 from tests.laws.zoo import Specimen, model_of
 
+NATIVE = ("gpt", "gpt-short", "llama", "t5", "transformer")
+RELATIVE = ("transformer-xl", "transformer-xl-pre", "transformer-xl-same")
+ENDLESS: dict[str, Any] = {"eos_ids": []}
+REMEMBERING: dict[str, Callable[[Any], int]] = {  # the most columns that a model remembers
+    "transformer-xl": lambda config: config.mem_len,
+    "transformer-xl-same": lambda config: config.mem_len,
+    "xlnet": lambda config: 10**6,
+}
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 1.2, "seed": 3},
@@ -67,10 +77,7 @@ def texts_of(continuation: Continuation) -> list[Any]:
     return [event.generation for event in sorted(ended, key=lambda event: event.index)]
 
 
-@pytest.mark.parametrize("specimen", ALL, ids=str)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_text_is_the_same_whatever_else_is_written(specimen: Specimen, seed: int) -> None:
-    loaded = speaker(specimen)
+def check_joined(loaded: LoadedModel, seed: int) -> None:
     work = load_of(loaded, seed)
     continuations = [continued(loaded, *each) for each in work]
     run(Batcher(loaded.model, 9), list(continuations), seed)
@@ -79,6 +86,20 @@ def test_a_text_is_the_same_whatever_else_is_written(specimen: Specimen, seed: i
         assert [x.ids for x in texts_of(each)] == [x.ids for x in alone]
         scores = [x.score for x in alone]
         assert [x.score for x in texts_of(each)] == pytest.approx(scores)
+
+
+@pytest.mark.parametrize("form", ["bf16", "int8"])
+@pytest.mark.parametrize("specimen", [each for each in ALL if str(each) in NATIVE], ids=str)
+def test_compact_caches_are_joined(specimen: Specimen, form: str) -> None:
+    loaded = LoadedModel(specimen.fresh(torch.float64, 0).eval())  # its caches change
+    compact_caches(loaded.model, form)
+    check_joined(loaded, 1)
+
+
+@pytest.mark.parametrize("specimen", ALL, ids=str)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_text_is_the_same_whatever_else_is_written(specimen: Specimen, seed: int) -> None:
+    check_joined(speaker(specimen), seed)
 
 
 @pytest.mark.parametrize("specimen", [ALL[0], SHORT], ids=str)
@@ -176,6 +197,29 @@ def test_a_table_stays_as_large_as_its_rows_need() -> None:
     assert rows <= 4 and columns <= 2 * loaded.config.context + 16
 
 
+@pytest.mark.parametrize("specimen", [x for x in ALL if x.name in REMEMBERING], ids=str)
+def test_hidden_states_stay_as_many_as_the_rows_need(specimen: Specimen) -> None:
+    """Texts that overlap without end never empty the table; what the gone ones filled goes."""
+    loaded = speaker(specimen)
+    most = REMEMBERING[specimen.name](loaded.config)
+    batcher, running = Batcher(loaded.model, 4), []
+    for number in range(30):
+        running.append(
+            continued(loaded, draw(1 + 3 * number % 7, number), {"max_new_tokens": 8, **ENDLESS})
+        )
+        batcher.join(running[-1:])
+        for _ in range(5):
+            batcher.step()
+            lengths = [slot.rows.length for slot in batcher.table.slots]
+            columns = batcher.table.reader.state.remembered()[0].size(1)
+            assert lengths and columns == min(most, max(lengths))
+    while batcher.running:
+        batcher.step()
+    for number, each in enumerate(running):
+        (alone,) = generate(loaded, each.prompt, max_new_tokens=8, **ENDLESS)
+        assert [x.ids for x in texts_of(each)] == [x.ids for x in alone], number
+
+
 def test_hidden_states_are_joined() -> None:
     kinds = {specimen.name: type(table_for(speaker(specimen).model, 2)) for specimen in ALL}
     assert HiddenTable in kinds.values() and LearnedPositionsTable in kinds.values()
@@ -183,12 +227,12 @@ def test_hidden_states_are_joined() -> None:
 
 def test_a_quantized_model_takes_its_fast_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the first rows have left, and the caches begin at a later column."""
-    if kernel(NAME) is None:
-        pytest.skip("there is no compiler here")
+    if step_kernel() is None:
+        pytest.skip("there is no native code here")
     steps: list[int] = []
-    step = SmallBlock.step
+    read = Stepper.read
     monkeypatch.setattr(
-        SmallBlock, "step", lambda self, x, *more: steps.append(len(x)) or step(self, x, *more)
+        Stepper, "read", lambda self, x, *more: steps.append(len(x)) or read(self, x, *more)
     )
     model = extend(SHORT.fresh(torch.float32, 0).eval(), "int8", {"kind": "weight"})
     loaded = LoadedModel(model)
@@ -205,7 +249,33 @@ def test_a_quantized_model_takes_its_fast_steps(monkeypatch: pytest.MonkeyPatch)
     while batcher.running:
         batcher.step()
         reads += bool(batcher.running)
-    assert batcher.table.starts == [] and len(steps) == reads * model.config.layers
+    assert batcher.table.starts == [] and len(steps) == reads
     for prompt, count, each in zip(prompts, most, work, strict=True):
         (alone,) = generate(loaded, prompt, max_new_tokens=count, eos_ids=[])
+        assert [x.ids for x in texts_of(each)] == [x.ids for x in alone]
+
+
+@pytest.mark.skipif(step_kernel() is None, reason="there is no native code here")
+@pytest.mark.parametrize("specimen", [x for x in ALL if x.name in NATIVE + RELATIVE], ids=str)
+def test_native_steps_are_joined(specimen: Specimen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 32 bits, rows that come and go are read natively, and write what each writes alone."""
+    steps: list[int] = []
+    loaded = LoadedModel(specimen.fresh(torch.float32, 0).eval())
+    kind = type(stepper_for(loaded.model))
+    read = kind.read
+    monkeypatch.setattr(
+        kind, "read", lambda self, x, *more: steps.append(len(x)) or read(self, x, *more)
+    )
+    batcher, prompts = Batcher(loaded.model, 6), [draw(7, 1), draw(2, 2), draw(5, 3)]
+    options: list[dict[str, Any]] = [{"max_new_tokens": 4}, {"num_beams": 2}, {"num_samples": 2}]
+    options = [{"max_new_tokens": 12, "eos_ids": []} | each for each in options]
+    work = [continued(loaded, *pair) for pair in zip(prompts, options, strict=True)]
+    for each in work:
+        batcher.join([each])
+        batcher.step()
+    while batcher.running:
+        batcher.step()
+    assert max(steps) == 5
+    for prompt, chosen, each in zip(prompts, options, work, strict=True):
+        (alone,) = generate(loaded, prompt, **chosen)
         assert [x.ids for x in texts_of(each)] == [x.ids for x in alone]
