@@ -37,4 +37,11 @@ class Checkpoint:
         if self.path is not None and target.resolve() == self.path.resolve():
             beside = []
         copied = [file for file in beside if file.is_file()]
-        return save(self.model, target, self.tokenizer, self.source, self.generation_config, copied)
+        saved = save(
+            self.model, target, self.tokenizer, self.source, self.generation_config, copied
+        )
+        if beside:
+            from regard.formats.sentence import copy_pipeline
+
+            copy_pipeline(beside[0].parent, saved)
+        return saved

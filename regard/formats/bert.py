@@ -114,6 +114,7 @@ BERT = Format(
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
     prefix="bert.",
+    base_class="BertModel",
     takes_heads=True,
 )
 FORMATS = (BERT,)

@@ -10,6 +10,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.errors import FormatError
-from regard.core.files import copy_file, read_json, recover, write_text
-from regard.core.options import NAN_ALLOWED
+from regard.core.files import NAN_ALLOWED, copy_file, read_json, recover, write_text
 from regard.data.tokenizer import Tokenizer
 from regard.formats import Checkpoint as Checkpoint
 from regard.formats.format import (
@@ -55,39 +55,50 @@ from regard.formats.weights import (
 from regard.models.base import Model
 from regard.models.output import Heads
 
+ADAPTED = "lora"  # the extension whose adapters are also written as peft writes them
+ADAPTER_CONFIG = "adapter_config.json"
+# They stand in a directory of their own: beside a config.json that transformers refuses, they would
+# make it take the weights of that model for those of the plain one.
+ADAPTERS = "adapter"
+
 
 def load(
     path: str | os.PathLike[str],
     *,
     download: bool = False,
+    revision: str | None = None,
     ignore_unknown: bool = False,
     heads: Heads | None = None,
     dtype: torch.dtype = torch.float32,
     config: Any = None,
     allow_nan: bool | None = None,
+    base: str | os.PathLike[str] | None = None,
 ) -> Checkpoint:
     """Opens a model directory, or a name of the Hugging Face Hub that is on this machine (with
-    `download` it is downloaded).
+    `download` it is downloaded). A `revision`, or NAME@REVISION, pins a commit, tag or branch.
 
     `heads` asks for other heads than the directory holds; missing heads are initialized at random.
     `config` is used in the place of the configuration that config.json says.
     Weights that are NaN or infinite are refused, unless `allow_nan` is true, or the command that
-    opens the directory has --allow-nan.
+    opens the directory has --allow-nan. `base` is the model of a directory that holds only its
+    LoRA adapters, as peft saves them; without it their own file names the model.
     """
-    directory = locate(path, download)
+    root = locate(path, download, revision)
+    directory = model_place(root)
+    if is_adapter(directory):
+        from regard.formats.adapter import open_adapter
+
+        return open_adapter(
+            directory, base, heads, download=download, ignore_unknown=ignore_unknown, dtype=dtype,
+            config=config, allow_nan=allow_nan,
+        )  # fmt: skip
     config_json = read_config(directory)
     format_ = format_of(config_json["model_type"])
     config = config or configure(format_, config_json, ignore_unknown)
     wanted = heads_of(format_, config_json) if heads is None else known_heads(format_, heads)
     weights = FormatWeights.open(directory, format_)
     if heads is None and is_own_class(format_, config_json):
-        wanted = present(format_, config, wanted, weights)
-        warnings.warn(
-            f"{directory.name}: {config_json['architectures'][0]} is not a class of transformers; "
-            f"it is opened as a {class_of(format_, config_json)}, with the heads "
-            f"{', '.join(wanted) or 'none'}",
-            stacklevel=2,
-        )
+        wanted = heads_of_own_class(directory, format_, config, config_json, weights)
     if weights.apart == ["lm_head.weight"] and hasattr(config, "tied"):
         config = config.replace(tied=False)  # transformers 5 also unties by the file's tensors
     elif weights.apart:
@@ -102,19 +113,56 @@ def load(
     if not (NAN_ALLOWED.get() if allow_nan is None else allow_nan):
         check_finite(directory, values)
     materialize(model, values, dtype)
-    left = [key for key in weights.unread() if not format_.is_ignored(key)]
-    if left and heads is None:  # a caller that asks for other heads drops the existing ones
-        warnings.warn(
-            f"{directory.name}: {len(left)} tensors were not used; the first is {left[0]}",
-            stacklevel=2,
-        )
+    if heads is None:  # a caller that asks for other heads drops the existing ones
+        warn_of_unused(directory, weights, format_)
     return Checkpoint(
         model.eval(),
         Tokenizer.open(directory),
         config_json,
-        directory,
+        root,
         read_generation_config(directory),
     )
+
+
+def heads_of_own_class(
+    directory: Path,
+    format_: Format,
+    config: Any,
+    config_json: dict[str, Any],
+    weights: FormatWeights,
+) -> Heads:
+    """Returns the heads of a class that transformers does not have, as far as they are there."""
+    heads = present(format_, config, heads_of(format_, config_json), weights)
+    warnings.warn(
+        f"{directory.name}: {config_json['architectures'][0]} is not a class of transformers; "
+        f"it is opened as a {class_of(format_, config_json)}, with the heads "
+        f"{', '.join(heads) or 'none'}",
+        stacklevel=3,
+    )
+    return heads
+
+
+def warn_of_unused(directory: Path, weights: FormatWeights, format_: Format) -> None:
+    left = [key for key in weights.unread() if not format_.is_ignored(key)]
+    if left:
+        warnings.warn(
+            f"{directory.name}: {len(left)} tensors were not used; the first is {left[0]}",
+            stacklevel=3,
+        )
+
+
+def model_place(root: Path) -> Path:
+    """Returns the directory of the model itself: some of sentence-transformers hold it inside."""
+    if (root / "config.json").is_file():
+        return root
+    from regard.formats.sentence import transformer_place
+
+    return transformer_place(root)
+
+
+def is_adapter(directory: Path) -> bool:
+    """Returns whether a directory holds only the adapters of a model, as peft saves them."""
+    return (directory / ADAPTER_CONFIG).is_file() and not (directory / "config.json").is_file()
 
 
 def present(format_: Format, config: Any, heads: Heads, weights: FormatWeights) -> Heads:
@@ -235,6 +283,11 @@ def save(
         for file in copied:
             copy_file(file, draft / file.name)
         renew_manifest(target, draft)
+    if ADAPTED in model.extensions:
+        from regard.formats.adapter import Unpublished, write_adapter
+
+        with suppress(Unpublished), updating(target / ADAPTERS) as draft:
+            write_adapter(model, heads, draft)
     return target
 
 
@@ -276,40 +329,26 @@ def heads_in(model: Model) -> Heads:
     return heads | ({"masked": 0} if hasattr(model, "output") else {})
 
 
-def locate(path: str | os.PathLike[str], download: bool) -> Path:
+def locate(path: str | os.PathLike[str], download: bool, revision: str | None = None) -> Path:
     """Returns the directory of a path, or of a name in the cache of the Hub."""
     directory = Path(path)
     recover(directory)
     if directory.is_dir():
+        if revision is not None:
+            raise FormatError(
+                f"{path} is a directory and has no revisions; leave out revision={revision!r}"
+            )
         return directory
     if directory.exists():
         raise FormatError(
             f"{path} is a file; a model is a directory with config.json and model.safetensors"
         )
     text = str(path).removeprefix("hub:")
-    if text.count("/") > 1 or text.startswith((".", "/", "~")):
+    if text.partition("@")[0].count("/") > 1 or text.startswith((".", "/", "~")):
         raise FormatError(f"{path} does not exist; give a model directory or a name of the hub")
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise FormatError(
-            f"there is no directory {path}; to use a name of the hub, install regard[hub]"
-        ) from None
-    try:
-        snapshot = snapshot_download(
-            text,
-            local_files_only=not download,
-            ignore_patterns=["*.bin", "*.h5", "*.msgpack", "*.ot", "*.py"],
-        )
-    except Exception as error:
-        advice = "is it spelled as on the hub, and is this machine connected?"
-        if not download:
-            advice = "--download, or download=True in Python, downloads a name of the hub"
-        raise FormatError(
-            f"there is no directory {text}, and no model of the hub with this name is on this "
-            f"machine; {advice}"
-        ) from error
-    return Path(snapshot)
+    from regard.formats.hub import fetched  # a model on this machine needs none of it
+
+    return fetched(text, download, revision)
 
 
 def read_generation_config(directory: Path) -> dict[str, Any] | None:
@@ -321,7 +360,7 @@ def read_generation_config(directory: Path) -> dict[str, Any] | None:
 
 def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[str, Any]:
     """Returns what a directory holds, without loading its weights."""
-    directory = locate(path, download)
+    directory = model_place(locate(path, download))
     config_json = read_config(directory)
     format_ = format_of(config_json["model_type"])
     config = configure(format_, config_json)
@@ -345,7 +384,18 @@ def describe(path: str | os.PathLike[str], *, download: bool = False) -> dict[st
         "because": format_.opens
         if not format_.type.startswith(OWN)
         else format_for(format_.family, config, model.extensions)[1],
+        **opens_in_peft(model, heads),
     }
+
+
+def opens_in_peft(model: Model, heads: Heads) -> dict[str, Any]:
+    """Returns whether peft opens the adapters of a model, or why not; {} if it has none."""
+    if ADAPTED not in model.extensions:
+        return {}
+    from regard.formats.adapter import reason_against
+
+    reason = reason_against(model, heads)
+    return {"adapters_open_in_peft": True if reason is None else f"no, because {reason}"}
 
 
 def weights_in(directory: Path) -> str:

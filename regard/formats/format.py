@@ -146,6 +146,7 @@ class Format:
     ignored: str = r"$^"  # tensors that may be missing: copies and constants
     same: dict[str, str] = field(default_factory=dict)  # a copied tensor -> its original
     prefix: str = ""  # a prefix of tensor names that base classes leave out
+    base_class: str = ""  # the base class, which gives the hidden states alone
     refuses: Callable[[Any], str | None] = lambda config: None  # why it cannot hold our model
     opens: str | None = None  # why the current transformers cannot open it
     others: frozenset[str] = frozenset()  # their other classes, which compute something else
@@ -256,7 +257,7 @@ INERT = GENERATION | frozenset(
     pruned_heads chunk_size_feed_forward is_encoder_decoder cross_attention_hidden_size
     gradient_checkpointing output_scores return_dict_in_generate initializer_range
     initializer_factor auto_map language _attn_implementation attn_implementation
-    keys_to_ignore_at_inference loss_type
+    keys_to_ignore_at_inference loss_type sentence_transformers
     """.split()
 )
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import FormatError
-from regard.core.options import NAN_ALLOWED
+from regard.core.files import NAN_ALLOWED
 from regard.formats.weights import DTYPES, check_finite, read_index, write_weights
 
 PICKLE, INDEX, TARGET = "pytorch_model.bin", "pytorch_model.bin.index.json", "model.safetensors"

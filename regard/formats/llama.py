@@ -115,6 +115,7 @@ LLAMA = Format(
     ignored=r"rotary_emb\.inv_freq$|lm_head\.weight$",
     same={"lm_head.weight": "model.embed_tokens.weight"},
     prefix="model.",
+    base_class="LlamaModel",
     takes_heads=True,
     counted=("classify", "tag"),  # answers always have two outputs
     refuses=lambda c: (

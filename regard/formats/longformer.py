@@ -61,6 +61,7 @@ LONGFORMER = Format(
         "lm_head.decoder.bias": "lm_head.bias",
     },
     prefix="longformer.",
+    base_class="LongformerModel",
     takes_heads=True,
 )
 FORMATS = (LONGFORMER,)

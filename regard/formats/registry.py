@@ -85,6 +85,12 @@ def heads_of_family(family: str) -> set[str]:
     return {name for heads in classes for name in heads}
 
 
+def base_heads(family: str) -> Heads:
+    """Returns the heads of the base class of a family, which gives the hidden states alone."""
+    classes = [f.classes[f.base_class] for f in formats_of(family) if f.base_class]
+    return classes[0] if classes else {}
+
+
 def own(family: str) -> Format:
     """Returns the format with our own names and fields; transformers does not open its type."""
     config = FAMILIES[family].config

@@ -82,6 +82,7 @@ ROBERTA = Format(
         "lm_head.decoder.bias": "lm_head.bias",
     },
     prefix="roberta.",
+    base_class="RobertaModel",
     takes_heads=True,
 )
 FORMATS = (ROBERTA,)

@@ -141,6 +141,7 @@ XLNET = Format(
     ignored=r"lm_loss\.weight$",
     same={"lm_loss.weight": "transformer.word_embedding.weight"},
     prefix="transformer.",
+    base_class="XLNetModel",
     takes_heads=True,
 )
 FORMATS = (XLNET,)

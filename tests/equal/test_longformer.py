@@ -11,10 +11,12 @@ import transformers
 from torch import Tensor
 
 from regard.api import LoadedModel, load
+from regard.attention.position import Relative
 from regard.core.errors import ConfigError
 from regard.formats.directory import save
 from regard.formats.format import unstacked
 from regard.formats.longformer import LONGFORMER
+from regard.models import sizes
 from regard.models.bert import Bert, BertConfig
 from regard.models.longformer import LongformerConfig, lengthen, places
 from tests.equal.reference import (
@@ -239,6 +241,26 @@ def test_the_worked_example_of_a_window() -> None:
     assert ["".join(str(int(x)) for x in row) for row in seen] == GOLDEN
 
 
+@torch.no_grad()
+def test_half_of_a_window_is_on_each_side(tmp_path: Path) -> None:
+    """Of one layer with a window of 4, a row changes with the two tokens before and behind it."""
+    reference, loaded = pair(tmp_path, num_hidden_layers=1, attention_window=[4])
+    ids, row = words(VOCABULARY, 1, 16, low=PAD + 1), 8
+
+    def rows(some: Tensor) -> list[Tensor]:
+        theirs_ = reference.longformer(some, global_attention_mask=torch.zeros_like(some))
+        return [loaded.model(some)[0, row], theirs_.last_hidden_state[0, row]]
+
+    before, seen = rows(ids), [[], []]
+    for place in range(16):
+        other = ids.clone()
+        other[0, place] = PAD + 1 + (other[0, place] - PAD) % (VOCABULARY - PAD - 1)
+        for places_, a, b in zip(seen, before, rows(other), strict=True):
+            if not torch.allclose(a, b, atol=1e-6):
+                places_.append(place)
+    assert seen == [[6, 7, 8, 9, 10]] * 2
+
+
 def test_places_of_global_tokens() -> None:
     assert places(ragged()).tolist() == [[0, 1, 42], [14, -1, -1], [-1, -1, -1]]  # type: ignore[union-attr]
     assert places(torch.zeros(2, 5, dtype=torch.bool)) is None
@@ -270,20 +292,32 @@ def test_a_long_copy_says_the_same_of_short_texts(side: str) -> None:
     close(wide[attention_mask], one[attention_mask])  # the global projections are copies
 
 
-def test_a_long_copy_repeats_its_positions_and_doubles_its_projections() -> None:
+def test_positions_are_absolute_and_those_of_a_long_copy_repeat() -> None:
     for padding in (3, 0):
         bert = short(pad_id=padding)
         long = lengthen(bert, context=50, window=(2, 4, 6))
         old, new = bert.embeddings.positions.weight, long.embeddings.positions.weight
         assert new.shape == (50 + padding + 1, 24)
         assert torch.equal(new[padding + 1 :], torch.cat([old, old, old[:10]]))
+    assert not any(isinstance(part, Relative) for part in long.modules())
+    assert sizes()["longformer-base-4096"].context == 4096
+
+
+def test_global_tokens_have_projections_of_their_own() -> None:
+    bert = short()
+    long = lengthen(bert, context=50, window=(2, 4, 6))
     for before, after in zip(bert.blocks, long.blocks, strict=True):
         attention = after.attention.layer
-        for part in (attention.local, attention.wide):
+        for part in (attention.local, attention.wide):  # they start as copies
             assert torch.equal(part.project.weight, before.attention.layer.project.weight)
             assert torch.equal(part.project.bias, before.attention.layer.project.bias)
-        assert attention.local.project.weight is not attention.wide.project.weight
         assert attention.local.out is attention.wide.out
+    ids, wide = words(VOCABULARY, 1, 20), torch.arange(20)[None] == 4
+    with torch.no_grad():
+        same = long(ids, None, None, wide)
+        long.blocks[-1].attention.layer.wide.project.weight.mul_(2.0)
+        changed = (long(ids, None, None, wide) != same).any(-1)
+    assert changed.tolist() == wide.tolist()  # in the last layer: that row alone
 
 
 def test_a_long_copy_is_a_copy() -> None:

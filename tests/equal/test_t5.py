@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from regard.api import load
+from regard.models import sizes
 from tests.equal.reference import (
     all_close,
     cached_pair,
@@ -190,3 +191,17 @@ def test_a_fresh_model_opens_in_transformers(name: str, tmp_path: Path) -> None:
     assert isinstance(back, KIND) and not any(report.values())
     with torch.no_grad():
         compare(back.eval(), model, words(97, 2, 12), words(97, 2, 7, seed=2))
+
+
+@torch.no_grad()
+def test_the_decoder_starts_with_the_padding_token(tmp_path: Path) -> None:
+    """As transformers shifts the labels; no T5 has a token for the beginning."""
+    reference = make()
+    model = ours(reference, tmp_path).model
+    source, labels = words(97, 2, 6, low=1), words(97, 2, 4, low=1, seed=2)
+    first = torch.full((2, 1), reference.config.pad_token_id)
+    read = torch.cat([first, labels[:, :-1]], 1)
+    close(model.logits(model(source, read)), reference(source, labels=labels).logits)
+    assert getattr(reference.config, "bos_token_id", None) is None
+    ours_of = [config for name, config in sizes().items() if name.startswith("t5")]
+    assert ours_of and all(config.start_id == config.pad_id for config in ours_of)

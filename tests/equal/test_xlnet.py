@@ -258,6 +258,11 @@ def test_a_guess_that_sees_nothing_knows_only_its_place(tmp_path: Path) -> None:
     assert not torch.equal(theirs_one, theirs_two)
 
 
+# Of gradients in fp32, beside their largest: 1.2e-5 on a processor with AVX-512 and without bf16.
+# (The reference has no fp64: it makes its positions in fp32.)
+ROUNDING = 2e-5
+
+
 @pytest.mark.parametrize("learning", [False, True])
 @pytest.mark.parametrize("layers", [1, 3])
 def test_the_gradient_of_a_training_step(tmp_path: Path, layers: int, learning: bool) -> None:
@@ -288,7 +293,8 @@ def test_the_gradient_of_a_training_step(tmp_path: Path, layers: int, learning: 
     for entry in XLNET.table(loaded.config, {"masked": 0}):
         for key, value in unstacked(gradients[entry.ours], entry).items():
             expected_ = reference.get_parameter(key).grad
-            close(value / expected_.abs().max(), expected_ / expected_.abs().max())
+            most = expected_.abs().max()
+            close(value / most, expected_ / most, ROUNDING)
             compared.add(key)
     assert compared == {name for name, _ in reference.named_parameters()}
 
