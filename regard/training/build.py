@@ -139,8 +139,9 @@ def model_for(recipe: Recipe, objective: Objective) -> Any:
 
 
 def extended(model: Any, recipe: Recipe, tokenizer: Any = None) -> Any:
-    """Returns the model with the extensions that the recipe adds to it."""
-    if not recipe.extensions:
+    """Returns the model with the extensions that the recipe adds to it. The weights that do not
+    learn beside an extension are frozen."""
+    if not recipe.extensions and not model.extensions:
         return model
     from regard.models.extensions import extend, extension, place_of
 
@@ -148,6 +149,14 @@ def extended(model: Any, recipe: Recipe, tokenizer: Any = None) -> Any:
         options = recipe.extensions[name]
         if model.extensions.get(name) != extension(name).of(options).table():
             extend(model, name, options, tokenizer)
+    for name, options in model.extensions.items():
+        for weight in extension(name).of(options).frozen(model):
+            weight.requires_grad_(False)
+            if recipe.optimizer.unfreeze_every:
+                raise ConfigError(
+                    f"optimizer.unfreeze_every frees layers on the way, and with {name} their "
+                    "weights never learn; leave one of them out"
+                )
     return model
 
 
@@ -242,7 +251,7 @@ def start_config(recipe: Recipe, card: Family, length: int, **changes: Any) -> A
     if is_whole(card, recipe.shape):
         return config_of(card, recipe.shape)
     start = card.sizes.get(recipe.model) or card.config()
-    laptop = card.shape(recipe.size, length) if recipe.size else {}
+    laptop = card.shape(recipe.size, length) if recipe.size not in (None, "auto") else {}
     usual = start.without_dropout() if recipe.by_budget else {}
     return start.replace(**(usual | laptop | changes | recipe.shape))
 

@@ -312,8 +312,9 @@ def training_memory(
     """
     exact, half = max(4, WIDTH[precision]), WIDTH[precision]
     numbers = sum(p.numel() for p in model.parameters())
-    largest = max(p.numel() for p in model.parameters())
-    fixed = exact * (numbers * (2 + STATE.get(optimizer, 2)) + 2 * largest)
+    learning = [p.numel() for p in model.parameters() if p.requires_grad] or [0]
+    state = sum(learning) * (1 + STATE.get(optimizer, 2)) + 2 * max(learning)
+    fixed = exact * (numbers + state)
     if half < exact:
         fixed += half * numbers
     rows = length if targets is None else targets
@@ -355,7 +356,7 @@ def block_bytes(
     keys = keys_of(model, layer, length, past, decoder)
     total = 0.0
     for part in block.modules():
-        if isinstance(part, nn.RMSNorm):  # without a CPU kernel, it keeps every intermediate
+        if isinstance(part, nn.RMSNorm):  # without native code, it keeps every intermediate
             total += rows * 3 * exact * width
         elif isinstance(part, FeedForward):
             total += rows * (2 * exact + half) * width  # the norm, and the residual row

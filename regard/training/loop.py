@@ -105,6 +105,13 @@ class Batches:
                 f"batch.size is {samples}; it must be divisible by batch.grad_accum "
                 f"({accumulate}) times the number of processes ({world})"
             )
+        if objective.whole_steps and accumulate * world > 1:
+            raise ConfigError(
+                f"objective {objective.name} compares the samples of a step with each other, so it "
+                f"cannot be divided into {accumulate * world} parts; use one process without "
+                "batch.grad_accum, and objective.chunk=N where memory is short: it gives the same "
+                "gradient"
+            )
         self.objective, self.samples = objective, samples
         self.size = samples // (accumulate * world)
         self.first = rank * accumulate
@@ -193,7 +200,8 @@ class Loop:
             for name, value in parts.items():
                 sums[name] += float(value.detach())
         totals = self.group.sum([*sums.values(), *map(float, flags())])
-        losses = {k: t / max(counts[k], 1) for k, t in zip(sums, totals, strict=False)}
+        same = self.group.tensor  # so many processes computed each loss
+        losses = {k: t / same / max(counts[k], 1) for k, t in zip(sums, totals, strict=False)}
         raised = [bool(flag) for flag in totals[len(sums) :]]
         self.scaler.unscale_(self.optimizer)
         norm = clip(self.model.parameters(), self.limit)
@@ -241,7 +249,7 @@ class Loop:
         sums = [sum(float(one.get(name, 0)) for one in of_batches) for name in names]
         sizes = [self.objective.tokens_in(batch) for batch in micro]
         known = [size for size in sizes if size is not None]
-        *sums, tokens = self.group.sum([*sums, float(sum(known))])
+        *sums, tokens = self.group.sum_data([*sums, float(sum(known))])
         if len(known) < len(sizes):
             tokens = self.batches.samples * self.objective.seq_len
         return dict(zip(names, sums, strict=True)), int(tokens)
@@ -299,6 +307,11 @@ class Loop:
         """Returns all tensors of a plain checkpoint; all processes must call it together."""
         weights = {k: v.detach() for k, v in self.model.state_dict().items()}
         optimizer = state_tensors(self.optimizer, self.model)
+        if self.group.tensor > 1:
+            from regard.training.tensor_parallel import in_order, orders_of
+
+            orders = orders_of(self.model)
+            weights, optimizer = in_order(weights, orders), in_order(optimizer, orders)
         return {"weights": weights, "optimizer": optimizer, "memory": self.memory()}
 
     def memory(self) -> dict[str, Tensor]:
@@ -319,7 +332,7 @@ class Loop:
         return tensors
 
     def parts(self) -> int:
-        return len(self.batches.slices) * self.group.world
+        return len(self.batches.slices) * self.group.data_world
 
     def restore(
         self,
@@ -334,6 +347,12 @@ class Loop:
                 f"{other[0]} is in the {'checkpoint' if other[0] in weights else 'model'} alone; "
                 "resume with the recipe that the run was saved with"
             )
+        if self.group.tensor > 1:
+            from regard.training.tensor_parallel import orders_of, reordered
+
+            orders = orders_of(self.model)
+            tensors = {name: reordered(each, orders) for name, each in tensors.items()}
+            weights = tensors["weights"]
         with torch.no_grad():
             for name, place in places.items():
                 put(place, weights[name], name)

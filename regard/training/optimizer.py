@@ -30,7 +30,8 @@ def groups_of(
 
     A group's learning rate is the schedule's times its `scale`. With layer decay, layer m of n has
     layer_decay to the power n - m, the embeddings are layer 0, and weights above the layers have
-    the whole rate (Yang et al. 2019, table 8).
+    the whole rate (Yang et al. 2019, table 8). Weights that are split over processes in different
+    ways are in different groups, since torch does not compute with both at once.
     """
     scales: dict[int, float] = {}
     if layer_decay != 1.0:
@@ -41,12 +42,13 @@ def groups_of(
             for p in level
         }
     matrices = set(map(id, hidden))
-    members: dict[tuple[str, float], list[Tensor]] = {}
+    members: dict[tuple[str, float, int], list[Tensor]] = {}
     for name, p in model.named_parameters():
         if p.requires_grad:
             vector = p.dim() <= UNDECAYED_RANK and name.rpartition(".")[2] not in DECAYED_VECTORS
             kind = HIDDEN if id(p) in matrices else "plain" if vector else "decay"
-            members.setdefault((kind, scales.get(id(p), 1.0)), []).append(p)
+            key = kind, scales.get(id(p), 1.0), mesh_of(p)
+            members.setdefault(key, []).append(p)
     return [
         {
             "name": name,
@@ -54,8 +56,13 @@ def groups_of(
             "scale": scale,
             "weight_decay": weight_decay * (name != "plain"),
         }
-        for (name, scale), params in sorted(members.items(), key=lambda kind: kind[0])
+        for (name, scale, _), params in sorted(members.items(), key=lambda kind: kind[0])
     ]
+
+
+def mesh_of(tensor: Any) -> int:
+    """Returns over how many dimensions of the processes a tensor is split: 0 if it is whole."""
+    return tensor.device_mesh.ndim if hasattr(tensor, "device_mesh") else 0
 
 
 NAMES = ("adam", "adamw", "bert-adam", "adafactor", "sgd", "muon")
@@ -102,7 +109,10 @@ def optimizer(
     elif name == "sgd":
         built = torch.optim.SGD(groups, lr, momentum, foreach=True)
     elif name == "muon":
-        built = own.Muon(groups, adamw, lr, parts, products=products, keep_zeros=keep_zeros)
+        orders = own.orders_of(model)
+        built = own.Muon(
+            groups, adamw, lr, parts, products=products, keep_zeros=keep_zeros, orders=orders
+        )
     else:
         built = adamw(groups)
     return built
@@ -131,13 +141,26 @@ def set_rate(optimizer: Optimizer, lr: float) -> None:
 
 def clip(parameters: Iterable[Tensor], limit: float) -> float:
     """Clips the whole gradient to a norm of `limit` (0: no clipping); returns its norm before."""
-    weights = list(parameters)
-    total = nn.utils.get_total_norm([p.grad for p in weights if p.grad is not None], foreach=True)
-    total = total.full_tensor() if hasattr(total, "full_tensor") else total
+    weights = [p for p in parameters if p.grad is not None]
+    kinds = [
+        [p for p in weights if mesh_of(p) == dims] for dims in sorted({*map(mesh_of, weights)})
+    ]
+    norms = [norm_of(kind) for kind in kinds]
+    total = norms[0] if len(norms) == 1 else torch.stack(norms).norm() if norms else torch.zeros(())
     norm = float(total)
     if limit > 0 and not norm + 1e-6 <= limit:  # else clipping would multiply all gradients by 1
-        nn.utils.clip_grads_with_norm_(weights, limit, total, foreach=True)
+        for kind in kinds:
+            nn.utils.clip_grads_with_norm_(kind, limit, total, foreach=True)
     return norm
+
+
+def norm_of(weights: list[Tensor]) -> Tensor:
+    """Returns the norm of the gradients of weights that are split in the same way."""
+    total: Any = nn.utils.get_total_norm(
+        [p.grad for p in weights if p.grad is not None], foreach=True
+    )
+    whole: Tensor = total.full_tensor() if hasattr(total, "full_tensor") else total
+    return whole
 
 
 def state_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
@@ -187,11 +210,23 @@ def put(place: Any, value: Tensor, name: str) -> None:
             f"{name} is {value.dtype} of shape {list(value.shape)}; expected is "
             f"{place.dtype} of shape {list(place.shape)}"
         )
-    if hasattr(place, "placements") and not hasattr(value, "placements"):
-        from torch.distributed.tensor import distribute_tensor
+    if hasattr(place, "placements"):
+        place.to_local().copy_(own_part(value, place))
+    else:
+        place.copy_(value)
 
-        value = distribute_tensor(value.to(place.device), place.device_mesh, place.placements)
-    place.copy_(value)
+
+def own_part(value: Tensor, place: Any) -> Tensor:
+    """Returns the part of a whole tensor that this process stores of a sharded one. What tensor
+    parallelism has split first, in the last dimension of the mesh, FSDP shards further."""
+    mesh = place.device_mesh
+    for dim in reversed(range(mesh.ndim)):
+        placement = place.placements[dim]
+        if hasattr(placement, "dim"):
+            parts = value.chunk(mesh.size(dim), placement.dim)
+            rank = mesh.get_local_rank(dim)
+            value = parts[rank] if rank < len(parts) else value.narrow(placement.dim, 0, 0)
+    return value
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,12 +11,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.attention.attention import Projection
-from regard.training.optimizer import HIDDEN, layers_of
+from regard.training.optimizer import HIDDEN, layers_of, own_part
 
 MOMENTUM = 0.95
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # a, b, c of aX + b(XXᵀ)X + c(XXᵀ)²X
 ROUNDS = 5
 SMALLEST = 1e-7  # the least norm in a division
+LARGEST_BATCH = 2**21  # numbers; larger matrices gain nothing from a batch, and take memory
+LONG = 2  # a matrix that is so many times longer than wide is multiplied less often by its Gram
+EXACT = (torch.float32, torch.float64)  # dtypes in which small Gram matrices stay exact enough
 MATCH = 0.2  # the root mean square of AdamW's steps, over its rate (Liu et al. 2025, 2.2)
 
 
@@ -117,7 +120,9 @@ def hidden_matrices(model: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
         for part in layer.modules():
             if isinstance(part, nn.Linear):
                 matrices = [part.weight]
-                rows = part.parts() if isinstance(part, Projection) else [part.out_features]
+                rows = [part.out_features]
+                if isinstance(part, Projection):  # a split one stores the rows of all processes
+                    rows = getattr(part, "whole_parts", None) or part.parts()
             elif isinstance(part, nn.RNNBase):
                 matrices = [p for p in part.parameters() if p.dim() == 2]
                 rows = [part.hidden_size] * (matrices[0].size(0) // part.hidden_size)
@@ -127,6 +132,11 @@ def hidden_matrices(model: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
                 if id(matrix) not in seen:
                     seen.add(id(matrix))
                     yield matrix, rows
+
+
+def orders_of(model: nn.Module) -> dict[Tensor, Tensor]:
+    """Returns the order in which split projections store their rows, by their weights."""
+    return {part.weight: part.order for part in model.modules() if hasattr(part, "whole_parts")}  # type: ignore[misc]
 
 
 class Muon(Optimizer):
@@ -156,9 +166,11 @@ class Muon(Optimizer):
         *,
         products: torch.dtype | None = None,  # the dtype of the iteration; None: the weights'
         keep_zeros: bool = False,  # whether zero weights stay; orthogonal steps would move them
+        orders: Mapping[Tensor, Tensor] | None = None,  # of rows that are stored in another order
     ) -> None:
         super().__init__(groups, {"lr": lr})
         self.parts, self.products, self.keep_zeros = parts, products, keep_zeros
+        self.orders = orders or {}
         self.hidden = [g for g in self.param_groups if g["name"] == HIDDEN]
         rest = [g for g in self.param_groups if g["name"] != HIDDEN]
         self.others = others(rest) if rest else None
@@ -168,41 +180,84 @@ class Muon(Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.hidden:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self.change(p, p.grad, group["lr"], group["weight_decay"])
+            weights = [p for p in group["params"] if p.grad is not None]
+            whole = [p for p in weights if not hasattr(p, "placements")]
+            sharded = [[p] for p in weights if hasattr(p, "placements")]
+            for some in (whole, *sharded):
+                if some:
+                    self.change(some, group["lr"], group["weight_decay"])
         if self.others is not None:
             self.others.step()
 
-    def change(self, p: Any, grad: Tensor, lr: float, decay: float) -> None:
-        state = self.state[p]
-        if not state:
-            state["momentum_buffer"] = torch.zeros_like(p)
-        momentum = state["momentum_buffer"].lerp_(grad, 1 - MOMENTUM)
-        direction: Any = grad.lerp(momentum, MOMENTUM)
-        p.mul_(1 - lr * decay)
-        whole, rows, sharded = p, self.parts[p], getattr(p, "placements", None)
+    def change(self, weights: list[Any], lr: float, decay: float) -> None:
+        grads: Any = [p.grad for p in weights]
+        for p in weights:
+            if not self.state[p]:
+                self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+        momenta = [self.state[p]["momentum_buffer"] for p in weights]
+        torch._foreach_lerp_(momenta, grads, 1 - MOMENTUM)
+        directions: Any = torch._foreach_lerp(grads, momenta, MOMENTUM)
+        torch._foreach_mul_(weights, 1 - lr * decay)
+        rows, sharded = [self.parts[p] for p in weights], getattr(weights[0], "placements", None)
+        wholes, order = weights, self.orders.get(weights[0])  # weights with an order come alone
         if sharded is not None:
-            whole, direction = p.full_tensor(), direction.full_tensor()
-        for weight, part in zip(whole.split(rows), direction.split(rows), strict=True):
-            update = orthogonal(part, self.products or p.dtype)
+            wholes, directions = ([x.full_tensor() for x in xs] for xs in (weights, directions))
+        if order is not None:
+            back = order.argsort()
+            wholes, directions = ([x[back] for x in xs] for xs in (wholes, directions))
+        matrices = [m for p, sizes in zip(wholes, rows, strict=True) for m in p.split(sizes)]
+        parts = [m for d, sizes in zip(directions, rows, strict=True) for m in d.split(sizes)]
+        updates = all_orthogonal(parts, self.products or parts[0].dtype)
+        for matrix, update in zip(matrices, updates, strict=True):
             if self.keep_zeros:
-                update = update.masked_fill(weight == 0, 0.0)
-            weight.add_(update, alpha=-lr * (MATCH * math.sqrt(max(weight.shape))))
+                update = update.masked_fill(matrix == 0, 0.0)
+            matrix.add_(update, alpha=-lr * (MATCH * math.sqrt(max(matrix.shape))))
         if sharded is not None:
-            from torch.distributed.tensor import distribute_tensor
+            whole = wholes[0] if order is None else wholes[0][order]
+            weights[0].to_local().copy_(own_part(whole, weights[0]))
 
-            p.copy_(distribute_tensor(whole, p.device_mesh, sharded))
+
+def all_orthogonal(matrices: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Makes each matrix orthogonal. Small ones of the same shape form batches, wide and tall ones
+    alike: their products are so short that most of the time would be spent on calling them."""
+    batches: dict[tuple[int, ...], list[list[int]]] = {}
+    for place, matrix in enumerate(matrices):
+        same = batches.setdefault(tuple(sorted(matrix.shape)), [[]])
+        if same[-1] and (len(same[-1]) + 1) * matrix.numel() > LARGEST_BATCH:
+            same.append([])
+        same[-1].append(place)
+    updates = list(matrices)
+    for places in (places for same in batches.values() for places in same):
+        wide = [m if m.size(0) <= m.size(1) else m.T for m in (matrices[i] for i in places)]
+        for i, update in zip(places, orthogonal(torch.stack(wide), dtype), strict=True):
+            updates[i] = update if matrices[i].size(0) <= matrices[i].size(1) else update.T
+    return updates
 
 
-def orthogonal(matrix: Tensor, dtype: torch.dtype) -> Tensor:
-    """Approximates U Vᵀ of a matrix U S Vᵀ by Newton-Schulz: singular values become 0.7 to 1.2."""
-    x = matrix.to(dtype)
-    wide = matrix.size(0) <= matrix.size(1)
-    x = x if wide else x.T
-    x = x / x.norm().clamp(min=SMALLEST)
+def orthogonal(matrices: Tensor, dtype: torch.dtype) -> Tensor:
+    """Approximates U Vᵀ of each wide matrix U S Vᵀ by Newton-Schulz: singular values become 0.7 to
+    1.2."""
+    x = matrices.to(dtype)
+    x = x / torch.stack([m.norm() for m in x])[:, None, None].clamp(min=SMALLEST)
+    if dtype in EXACT and x.size(2) >= LONG * x.size(1):
+        return by_grams(x)
     a, b, c = POLYNOMIAL
     for _ in range(ROUNDS):
-        gram = x @ x.T
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x if wide else x.T
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
+
+
+def by_grams(x: Tensor) -> Tensor:
+    """The same iteration for long matrices: each round multiplies x by a polynomial of its Gram
+    matrix, so that all rounds need only the small Gram matrices."""
+    a, b, c = POLYNOMIAL
+    gram, product = x @ x.mT, None
+    for left in reversed(range(ROUNDS)):
+        step = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        step.diagonal(dim1=1, dim2=2).add_(a)
+        product = step if product is None else step @ product
+        if left:
+            gram = step @ gram @ step
+    assert product is not None
+    return product @ x

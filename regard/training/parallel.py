@@ -8,12 +8,13 @@ training module; all engines have the same methods: `sync(last)` around each mic
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import socket
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -35,6 +36,28 @@ class ProcessGroup:
     rank: int = 0
     world: int = 1
     local: int = 0  # the rank on this machine
+    tensor: int = 1  # so many neighboring processes hold one model together and read the same data
+
+    @property
+    def data_rank(self) -> int:
+        """Which part of the data this process reads, of `data_world` parts."""
+        return self.rank // self.tensor
+
+    @property
+    def data_world(self) -> int:
+        return self.world // self.tensor
+
+    def split(self, tensor: int | None) -> ProcessGroup:
+        """Returns the same processes, of which every `tensor` hold a model together. A process that
+        is alone holds the whole model."""
+        if self.world == 1 or tensor is None:
+            return self
+        if tensor < 1 or self.world % tensor:
+            raise ConfigError(
+                f"engine.tensor is {tensor}, and there are {self.world} processes; start a number "
+                "of processes that it divides, or choose another engine.tensor"
+            )
+        return replace(self, tensor=tensor)
 
     @property
     def first(self) -> bool:
@@ -48,17 +71,21 @@ class ProcessGroup:
         dist.all_reduce(tensor)
         return [float(x) for x in tensor.tolist()]
 
+    def sum_data(self, values: list[float]) -> list[float]:
+        """Sums what was computed from the data: processes that read the same count once."""
+        return [value / self.tensor for value in self.sum(values)]
+
     def share(self, values: list[float]) -> list[float]:
         """Returns the values of the first process to all processes."""
         return self.sum(values if self.first else [0.0] * len(values))
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """Concatenates the tensors of all processes along the first dimension."""
+        """Concatenates the tensors of all parts of the data along the first dimension."""
         if self.world == 1:
             return tensor
         parts = [torch.empty_like(tensor) for _ in range(self.world)]
         dist.all_gather(parts, tensor.contiguous())
-        return torch.cat(parts)
+        return torch.cat(parts[:: self.tensor])
 
     def first_does(
         self,
@@ -209,7 +236,11 @@ class LocalSGD(DataParallel):
 
 
 class Sharded(SingleProcess):
-    """FSDP2: weights, gradients and optimizer state are sharded over the processes."""
+    """FSDP2: weights, gradients and optimizer state are sharded over the processes.
+
+    With `group.tensor`, neighboring processes first split each layer among themselves (tensor
+    parallelism), and their parts are sharded over the processes that read other data.
+    """
 
     sharded = True
 
@@ -217,8 +248,19 @@ class Sharded(SingleProcess):
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
         super().__init__(learner, group)
-        self.scale = group.world
-        mesh = dist.device_mesh.init_device_mesh(home().type, (group.world,))
+        self.scale = group.data_world
+        sizes, names = (group.data_world, group.tensor), ("data", "tensor")
+        both = dist.device_mesh.init_device_mesh(home().type, sizes, mesh_dim_names=names)
+        mesh = both["data"]
+        refuse_shared(learner.model)
+        if group.tensor > 1:
+            from regard.training.tensor_parallel import check_dropout, split
+
+            check_dropout(learner.model, home())
+            split(learner.model, both["tensor"])
+            both._flatten("all")  # so that sums over both dimensions are one operation
+            # gathering what is split twice takes two operations, and torch warns of each
+            logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
         for block in blocks(learner.model):
             if hasattr(block, "cross"):  # it reads the source before its block is called
                 project = fully_shard(block.cross.layer.project, mesh=mesh)
@@ -235,12 +277,28 @@ class Sharded(SingleProcess):
         return self.module
 
 
+def refuse_shared(model: nn.Module) -> None:
+    """Refuses a model whose layers share a parameter: FSDP would train a copy of it per layer."""
+    owner: dict[int, Any] = {}
+    for block in blocks(model):
+        for name, parameter in block.named_parameters():
+            if owner.setdefault(id(parameter), block) is not block:
+                raise ConfigError(
+                    f"several layers of this model share their {name}, which fsdp cannot keep the "
+                    "same; set shape.untied=true, or engine.parallel=ddp"
+                )
+
+
 def engine(
     kind: str, learner: nn.Module, group: ProcessGroup, every: int, warmup: int
 ) -> SingleProcess:
     """Returns the engine that a recipe names."""
     if group.world == 1:
         return SingleProcess(learner, group)
+    if group.tensor > 1 and kind != "fsdp":
+        raise ConfigError(
+            f"engine.tensor is {group.tensor}, which goes with fsdp alone; set engine.parallel=fsdp"
+        )
     if kind == "ddp":
         return DataParallel(learner, group)
     if kind == "local-sgd":

@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -48,6 +49,7 @@ from regard.training.resolve import (
     with_steps,
 )
 from regard.training.schedule import BY_WIDTH, schedule, warmup_steps
+from regard.training.sizing import sized
 from regard.training.train_module import DTYPES, TrainModule, checkpoint_blocks
 
 WORTH_COMPILING = 15 * 60.0  # seconds; a shorter run cannot repay a minute of compiling
@@ -83,7 +85,7 @@ def prepare(
     patience: float = math.inf,  # seconds; a step that takes longer is estimated, not measured
 ) -> TrainingPlan:
     """Builds everything, estimates the cost, refuses what cannot fit, and resolves the recipe."""
-    data, began = data or TextData(), time.perf_counter()
+    data, began, group = data or TextData(), time.perf_counter(), group.split(recipe.engine.tensor)
     (objective, valid, config), _, batches, facts, paper = foresee(
         recipe, group, device, note, resumed=resumed, data=data
     )
@@ -127,6 +129,9 @@ def prepare(
     flops = run.flops * work(model)
     chosen = frozen.optimizer
     facts["learning"] = f"{chosen.name}, lr {chosen.lr:.3g}, {frozen.schedule.name}"
+    if model.extensions:  # some of them freeze the weights of the model
+        learning = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        facts["learning"] += f" · {learning:,} of them learn" * (learning < model.parameter_count())
     facts |= {"steps": frozen.budget.steps, "gemm_peak": peak, "step_flops": flops}
     return TrainingPlan(frozen, objective, valid, batches, loop, facts, peak, flops, milestones)
 
@@ -153,7 +158,7 @@ def notes(
             f"takes {warmup} instead"
         )
     scale = lr_scale(paper, model.family, width)
-    if recipe.optimizer.lr is None and scale > 1 and config.examples.task:
+    if recipe.optimizer.lr is None and scale > 1:
         yield (
             f"the paper's learning rate of {paper.lr:.3g} is for a wider model; this one of width "
             f"{width} learns at {scale:.3g} times that, {lr:.3g} (--lr changes it)"
@@ -203,6 +208,9 @@ def foresee(
     machine = machine_facts(device, group.world)
     for change in machine.changes(recipe) if resumed else []:
         note(change)
+    if not resumed and not data.of_examples:
+        speed = partial(speed_of, group, device)
+        recipe = sized(recipe, FAMILIES[family(recipe)], speed, note)
     built = data.build(resolved(recipe, data, machine))
     built = built._replace(config=shaped(built.config, built.objective, resumed=resumed))
     objective, valid, config = built
@@ -216,7 +224,7 @@ def foresee(
     else:
         note("the data has no validation text: nothing is measured on the way")
     batch = config.batch
-    batches = Batches(objective, batch.size, batch.grad_accum, group.rank, group.world)
+    batches = Batches(objective, batch.size, batch.grad_accum, group.data_rank, group.data_world)
     facts = about(config, ghost, objective, batches)
     refuse_too_large(facts)
     if not config.examples.task and len(objective) < batch.size:
@@ -227,6 +235,12 @@ def foresee(
         )
     paper = paper_of(config, FAMILIES[family(config)], is_directory(config.model))
     return PlannedRun(built, ghost, batches, facts, paper)
+
+
+def speed_of(group: ProcessGroup, device: torch.device) -> float:
+    """Returns the operations of matrix products in a second, on the devices of all processes, in
+    fp32: a small model does not come near what a processor can do in bf16."""
+    return group.share([gemm_peak(torch.float32, device=device)])[0] * group.world
 
 
 def run_facts(config: Resolved, model: Any, objective: Objective, data: TextData) -> RunFacts:
@@ -358,9 +372,10 @@ def try_compiled(loop: Loop, plain: float, whole: float, note: Note) -> Timing:
 
 def about(config: Resolved, model: Any, objective: Objective, batches: Batches) -> dict[str, Any]:
     """Returns the facts that are shown before a run, and stored in run.json."""
+    rows = batches.size * rows_of(objective) * (2 if config.robust.rdrop else 1)
     need = training_memory(
         model,
-        batches.size * rows_of(objective) * (2 if config.robust.rdrop else 1),
+        min(rows, objective.rows_at_once or rows),
         objective.longest,
         optimizer=config.optimizer.name,
         precision=config.engine.precision,

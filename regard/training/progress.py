@@ -13,14 +13,15 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from regard.core.errors import UnknownName, counted
+from regard.core.errors import StorageError, UnknownName, counted
 from regard.core.files import flush_directory, parse_json, storing
 from regard.core.text import visible
+from regard.training.loggers import MetricsLogger, check_loggers, open_loggers
 
 Record = dict[str, Any]
 BARS = "▁▂▃▄▅▆▇█"
@@ -199,14 +200,21 @@ class Metrics:
     """Writes metrics.jsonl: one JSON object per line, on disk before the next step.
 
     `begin(step)` drops all lines after that step and a half-written last line, so that the file of
-    a resumed run equals that of a run that never stopped. If TensorBoard is installed, the same
-    numbers go to the directory beside it.
+    a resumed run equals that of a run that never stopped. The same numbers go to the loggers.
     """
 
-    def __init__(self, path: Path, *, enabled: bool = True, board: bool = True) -> None:
-        self.path, self.enabled = path, enabled
-        self.board_wanted = board
-        self.board: Any = None
+    def __init__(
+        self,
+        path: Path,
+        *,
+        enabled: bool = True,
+        log: Sequence[str] | None = (),  # names of loggers; None: TensorBoard if it is installed
+        recipe: Record | None = None,
+    ) -> None:
+        self.path, self.enabled, self.recipe = path, enabled, recipe or {}
+        self.names = check_loggers(log) if enabled else []
+        self.loggers: list[MetricsLogger] = []
+        self.seen = 0  # the last step that loggers know which cannot forget one
         self.file: IO[str] | None = None
 
     def begin(self, step: int = 0) -> None:
@@ -214,14 +222,12 @@ class Metrics:
             return
         with storing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.seen = last_step(self.path) if step and self.names else 0
             with self.path.open("ab") as file:
                 file.truncate(kept_bytes(self.path, step))
             self.file = self.path.open("a", encoding="utf-8")
             flush_directory(self.path.parent)
-        if self.board_wanted and importlib.util.find_spec("tensorboard"):
-            from regard.training.event_log import EventLog
-
-            self.board = EventLog(self.path.parent / "tensorboard", step + 1)
+        self.loggers = open_loggers(self.names, self.path.parent, step, self.recipe)
 
     def write(self, record: Record) -> None:
         if self.file is None:
@@ -229,23 +235,24 @@ class Metrics:
         with storing(self.path):
             self.file.write(json.dumps(finite(record), ensure_ascii=False) + "\n")
             self.file.flush()
-        if self.board is not None:
-            self.board.add(record["step"], scalars(record))
+        for logger in self.loggers:
+            if logger.forgets or record["step"] > self.seen:  # a resumed run repeats the same steps
+                logger.add(record["step"], scalars(record))
 
     def flush(self) -> None:
         """Forces the metrics onto the disk, before the checkpoint of the same step."""
         if self.file is not None:
             with storing(self.path):
                 os.fsync(self.file.fileno())
-        if self.board is not None:
-            self.board.flush()
+        for logger in self.loggers:
+            logger.flush()
 
     def close(self) -> None:
-        parts, self.file, self.board = (self.file, self.board), None, None
-        for part in parts:
-            if part is not None:
-                with storing(self.path):
-                    part.close()
+        file, loggers, self.file, self.loggers = self.file, self.loggers, None, []
+        closing = [logger.close for logger in loggers]
+        for close in closing if file is None else [file.close, *closing]:
+            with storing(self.path):
+                close()
 
 
 METRIC_KINDS: dict[str, Any] = {
@@ -266,6 +273,14 @@ def kept_bytes(path: Path, step: int) -> int:
                 break
             size += len(line)
     return size
+
+
+def last_step(path: Path) -> int:
+    """Returns the last step that the file holds, whether or not it is kept."""
+    try:
+        return max((record["step"] for record in read_metrics(path)), default=0)
+    except StorageError:  # damaged behind the steps that are kept: those are refused by themselves
+        return 0
 
 
 def read_metrics(path: Path) -> list[Record]:

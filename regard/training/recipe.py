@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
 from regard.core.files import naming, write_text
-from regard.core.options import RECIPE, SEED, SIZE, Key, has_option, option_of
+from regard.core.options import LOG, RECIPE, SEED, SIZE, Key, has_option, option_of
 from regard.core.tables import Table, fields_of, from_table, without_none
 from regard.training.recipe_parts import (
     Augment,
@@ -44,6 +44,7 @@ class Recipe:
     # None: the first for a laptop's size, the second for a published one
     recipe: Annotated[Literal["budget", "paper"] | None, RECIPE] = None
     seed: Annotated[int, SEED] = 1
+    log: Annotated[list[str] | None, LOG] = None  # None: tensorboard, if it is installed
     shape: Table = field(default_factory=dict)  # fields of the model's configuration
     objective: Table = field(default_factory=dict)  # its name and its options
     extensions: Table = field(default_factory=dict)  # parts added to the model: name -> options
@@ -104,6 +105,7 @@ class ResolvedEngine(Engine):
     device: str
     threads: int
     processes: int
+    tensor: int
     native: bool
 
 

@@ -161,6 +161,11 @@ class Engine:
         Literal["ddp", "fsdp", "local-sgd"],
         Key("How several processes (torchrun) work together: ddp, fsdp or local-sgd."),
     ] = "ddp"
+    tensor: Annotated[
+        int | None,
+        Key("With fsdp: so many neighboring processes split each layer (tensor parallelism) and "
+            "read the same data, such as 2; open: 1."),
+    ] = None  # fmt: skip
     sync_every: Annotated[int, Key("local-sgd: steps between two averages.")] = 8
     sync_warmup: Annotated[int, Key("local-sgd: synchronous steps at the start.")] = 100
     device: Annotated[

@@ -18,9 +18,8 @@ import jinja2
 
 from regard.core.errors import RegardError, StorageError
 from regard.core.files import read_json, write_text
-from regard.core.text import Bilingual
+from regard.core.text import Bilingual, clean
 from regard.formats.directory import describe
-from regard.report import clean
 from regard.report.charts import ChartAxis, Line, LineChart, smooth, thin
 from regard.report.pages import Figure, both_of, filled, named, page, words
 from regard.training.progress import Record, duration, number, peak_share, read_metrics, size

@@ -11,6 +11,7 @@ Each keeps what is already set, so that a resolved recipe resolves to itself.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -105,6 +106,7 @@ def resolve(
         recipe,
         recipe="budget" if paper is card.budget_training else "paper",
         objective={"name": name, **usual, **recipe.objective, **data.options},
+        extensions=extensions_of(recipe, model),
         engine=engine_of(recipe, machine),
         robust=robust_of(recipe.robust),
     )
@@ -113,7 +115,9 @@ def resolve(
         Resolved,
         replaced(
             recipe,
-            batch=batch_of(recipe, paper, machine.processes, model),
+            batch=batch_of(
+                recipe, paper, machine.processes // (recipe.engine.tensor or 1) or 1, model
+            ),
             optimizer=optimizer_of(recipe, paper, card, model.width),
             schedule=schedule_of(recipe.schedule, paper),
         ),
@@ -162,12 +166,18 @@ def engine_of(recipe: Recipe, machine: MachineFacts) -> Table:
                 "and again; set engine.compile=no"
             )
         compiled = "no"
+    tensor = 1 if recipe.engine.tensor is None else recipe.engine.tensor
+    if tensor > 1 and machine.processes > 1:
+        if compiled == "yes":
+            raise ConfigError("split layers (engine.tensor) need engine.compile=no")
+        compiled = "no"
     return {
         "precision": precision,
         "compile": compiled,
         "device": machine.device,
         "threads": machine.threads,
         "processes": machine.processes,
+        "tensor": tensor,
         "native": machine.native,
     }
 
@@ -204,7 +214,7 @@ def optimizer_of(recipe: Recipe, paper: PaperDefaults, card: Family, width: int)
     own = optimizer.name in (None, paper.optimizer) or (optimizer.name == "muon" and adam)
     rate = optimizer.lr
     if rate is None:
-        rate = paper.lr * lr_scale(paper, card, width)
+        rate = paper.lr * lr_scale(paper, card, width) * extension_factor(recipe)
     return {
         "name": optimizer.name or paper.optimizer,
         "lr": rate,
@@ -223,6 +233,24 @@ def lr_scale(paper: PaperDefaults, card: Family, width: int) -> float:
     config: Any = card.config()
     by_width = paper.optimizer in ADAMS and paper.schedule != "noam"
     return min(max(1.0, config.width / width), HIGHEST) if by_width else 1.0
+
+
+def extensions_of(recipe: Recipe, model: ModelFacts) -> Table:
+    if not recipe.extensions:
+        return recipe.extensions
+    from regard.models.extensions import extension
+
+    place = recipe.model if model.pretrained else ""
+    return {name: extension(name).resolved(o, place) for name, o in recipe.extensions.items()}
+
+
+def extension_factor(recipe: Recipe) -> float:
+    """By how much the parts that a recipe adds learn at a higher rate than a whole model."""
+    if not recipe.extensions:
+        return 1.0
+    from regard.models.extensions import extension
+
+    return math.prod(extension(name).lr_factor for name in recipe.extensions)
 
 
 def schedule_of(schedule: Schedule, paper: PaperDefaults) -> Table:
@@ -288,6 +316,8 @@ def check_passes(recipe: Recipe) -> None:
             "robust.adversary and robust.rdrop read a batch several times, which weights that are "
             "dealt out cannot; set engine.parallel=ddp"
         )
+    if dealt and (engine.tensor or 1) > 1 and disturbs(chosen):
+        raise ConfigError("embeddings that engine.tensor splits cannot have robust.* noise")
     if dealt and recipe.optimizer.keep_sparsity:
         raise ConfigError(
             "optimizer.keep_sparsity looks at whole matrices, and here they are dealt out; set "

@@ -48,6 +48,7 @@ from regard.training.build import model_for
 from regard.training.checkpoint import Checkpoints, SavedCheckpoint, mean, order, whole
 from regard.training.data import TextData
 from regard.training.hardware import memory, quick_malloc
+from regard.training.loggers import check_loggers
 from regard.training.loop import RISEN, Loop, RunProgress, StepMetrics
 from regard.training.parallel import ProcessGroup, is_joined, join, leave
 from regard.training.plan import TrainingPlan, prepare
@@ -85,6 +86,7 @@ def train(
         resume = bool(group.share([float(resume or started_again(recipe, out))])[0])
         check_place(out, resume, group, data.beforehand)
         recipe = resumed(recipe, out) if resume else recipe
+        check_loggers(recipe.log)
         group.barrier()
         with RunLock(out) if group.first else nullcontext():
             display = display if group.first else "silent"
@@ -107,7 +109,8 @@ class TrainingRun:
         shown: ProgressDisplay,
         resume: str,
     ) -> None:
-        self.plan, self.out, self.group, self.watch = plan, out, group, shown
+        self.plan, self.out, self.watch = plan, out, shown
+        self.group = plan.loop.group  # `group`, which may read the data together
         self.resume_command = resume
         self.recipe: FrozenConfig = plan.recipe
         self.loop: Loop = plan.loop
@@ -117,7 +120,9 @@ class TrainingRun:
         self.checkpoints = Checkpoints(out / "checkpoints", keep)
         if group.first:
             self.checkpoints.clean()
-        self.metrics = Metrics(out / METRICS, enabled=group.first)
+        self.metrics = Metrics(
+            out / METRICS, enabled=group.first, log=self.recipe.log, recipe=self.recipe.table()
+        )
         self.saved_at = time.monotonic()
         self.saved_step = -1
         self.outcome = "done"
@@ -483,10 +488,13 @@ def started_again(recipe: Recipe, out: Path) -> bool:
 
 
 def resumed(recipe: Recipe, out: Path) -> Recipe:
-    """Returns the resolved recipe of a run; only its budget may grow."""
+    """Returns the resolved recipe of a run; its budget may grow, and other processes may split its
+    layers."""
     recipes.read_resolved(out / RECIPE)  # a recipe that lost a part would go on in another way
     before = recipes.read_recipe(out / RECIPE)
-    return replaced(before, budget={"steps": recipe.budget.steps or before.budget.steps})
+    tensor = before.engine.tensor if recipe.engine.tensor is None else recipe.engine.tensor
+    steps = recipe.budget.steps or before.budget.steps
+    return replaced(before, budget={"steps": steps}, engine={"tensor": tensor})
 
 
 def pick_device(name: str | None) -> torch.device:

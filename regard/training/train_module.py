@@ -190,9 +190,10 @@ def steps(
     total = min(samples, len(objective)) if samples else len(objective)
     if objective.recurrent:  # all streams advance together
         total = max(total // objective.batch_size, 1) * objective.batch_size
-    share = max(1, objective.batch_size // group.world)
-    for start in range(0, total, share * group.world):
-        mine = range(start + group.rank * share, start + (group.rank + 1) * share)
+    rank, world = group.data_rank, group.data_world
+    share = max(1, objective.batch_size // world)
+    for start in range(0, total, share * world):
+        mine = range(start + rank * share, start + (rank + 1) * share)
         places = objective.arrange([p for p in mine if p < total])
         yield start == 0, places or [0], bool(places)
 
@@ -202,7 +203,7 @@ def added(
 ) -> Loss:
     """Returns the sums over all processes, which have the same names."""
     names = sorted({*sums, *counts, *seen})
-    totals = group.sum([table.get(n, 0.0) for table in (sums, counts, seen) for n in names])
+    totals = group.sum_data([table.get(n, 0.0) for table in (sums, counts, seen) for n in names])
     size = len(names)
     all_sums, all_counts, all_seen = (
         dict(zip(names, totals[i * size : (i + 1) * size], strict=True)) for i in range(3)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.attention.attention import Projection
 from regard.training.optimizer import optimizer, set_rate, state_tensors
-from regard.training.own_optimizers import POLYNOMIAL, ROUNDS, hidden_matrices, orthogonal
+from regard.training.own_optimizers import POLYNOMIAL, ROUNDS, all_orthogonal, hidden_matrices
 from tests.models.small import SMALL, small
 
 BF16 = torch.bfloat16
@@ -118,9 +118,10 @@ def test_singular_values_follow_the_polynomial(shape: tuple[int, int]) -> None:
     s, (a, b, c) = s / s.norm(), POLYNOMIAL
     for _ in range(ROUNDS):
         s = a * s + b * s**3 + c * s**5
-    torch.testing.assert_close(orthogonal(matrix, torch.float64), u * s @ v, rtol=0, atol=1e-12)
+    (whole,) = all_orthogonal([matrix], torch.float64)
+    torch.testing.assert_close(whole, u * s @ v, rtol=0, atol=1e-12)
     assert s.min() > 0.6 and s.max() < 1.3
-    assert not orthogonal(torch.zeros(shape), torch.float32).any()
+    assert not all_orthogonal([torch.zeros(shape)], torch.float32)[0].any()
 
 
 def test_a_step_is_as_long_as_one_of_adamw() -> None:

@@ -129,7 +129,7 @@ def test_auto_chooses_by_the_terminal(monkeypatch):
 
 
 def write(path, start, steps, stop_in_line=False):
-    metrics = Metrics(path, board=False)
+    metrics = Metrics(path)
     metrics.begin(start)
     for step in range(start + 1, steps + 1):
         metrics.write({"step": step, "loss": 1 / step})
@@ -157,7 +157,7 @@ def test_a_new_run_drops_what_was_there(tmp_path):
 
 def test_every_line_is_on_disk_at_once_and_is_json(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    metrics = Metrics(path, board=False)
+    metrics = Metrics(path)
     metrics.begin()
     metrics.write({"step": 1, "loss": math.nan, "parts": {"mask": math.inf, "next": 0.5}})
     line = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(name))
@@ -183,7 +183,7 @@ def test_reading_skips_an_unfinished_line_and_refuses_a_damaged_one(tmp_path):
         with refuses(StorageError, f"{path}:2"):
             read_metrics(path)
         with refuses(StorageError, f"{path}:2"):  # and the steps behind it are not cut off
-            Metrics(path, board=False).begin(3)
+            Metrics(path).begin(3)
         assert path.read_bytes().endswith(b'{"step": 3}\n')
 
 
@@ -192,7 +192,7 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     def run(start, steps, shift):
-        metrics = Metrics(tmp_path / "metrics.jsonl")
+        metrics = Metrics(tmp_path / "metrics.jsonl", log=None)
         metrics.begin(start)
         for step in range(start + 1, steps + 1):
             metrics.write({"step": step, "loss": step + shift, "valid": {"perplexity": 7.0}})

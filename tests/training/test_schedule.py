@@ -157,3 +157,10 @@ def test_refusals(name: str, options: dict[str, float], refusal: Refusal) -> Non
 def test_steps_are_counted_from_one() -> None:
     with refuses(ConfigError, "step 0"):
         schedule("cosine", lr=1.0, warmup=0, steps=10)(0)
+
+
+def test_noam_begins_at_step_one() -> None:
+    rate = schedule("noam", lr=1.0, warmup=4, steps=100, width=16)
+    assert rate(1) == pytest.approx(16**-0.5 * 1 * 4**-1.5)
+    with refuses(ConfigError, "step 0"):  # 0^(-1/2)
+        rate(0)

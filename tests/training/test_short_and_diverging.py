@@ -105,6 +105,17 @@ def test_the_run_says_which_rate_it_takes(
         assert words in capsys.readouterr().err
 
 
+def test_a_narrow_model_that_learns_by_its_paper_says_so(
+    where: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, words in (("paper", "4 times that, 0.0024 "), ("budget", "")):
+        table = {"model": "gpt", "data": str(where), "size": "tiny", "recipe": name,
+                 "batch": {"size": 2, "seq_len": 32}, "budget": {"steps": 2}}  # fmt: skip
+        run(make(table), tmp_path / name, display="plain")
+        shown = capsys.readouterr().err
+        assert words in shown and ("for a wider model" in shown) == bool(words)
+
+
 # -- divergence
 
 

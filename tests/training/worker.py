@@ -18,6 +18,7 @@ from regard.methods.runs import data_for, run
 from regard.training import recipe as recipes
 from regard.training.parallel import join
 from regard.training.plan import prepare
+from regard.training.tensor_parallel import in_order, orders_of
 
 
 def whole(value: Any) -> torch.Tensor:
@@ -34,9 +35,9 @@ def gradients(recipe: Path, out: Path) -> None:
     plan.loop.optimizer.zero_grad = lambda set_to_none=True: None  # type: ignore[method-assign]
     step = plan.loop.step(1)
     plan.batches.close()
-    slopes = {
-        name: whole(p.grad) for name, p in plan.loop.model.named_parameters() if p.grad is not None
-    }
+    model = plan.loop.model
+    parts = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    slopes = {name: whole(part) for name, part in in_order(parts, orders_of(model)).items()}
     if group.first:
         save_file(slopes | {"loss": torch.tensor(step.loss, dtype=torch.float64)}, out)
 
