@@ -1,7 +1,8 @@
 """Text embeddings: the hidden states of one layer, pooled over the tokens of each text.
 
-The default is the mean over all tokens, special tokens included, normalized to length 1, as in
-models of sentence-transformers such as all-MiniLM (Reimers and Gurevych 2019).
+A directory of sentence-transformers says itself how its vectors are made; so does a model that was
+fine-tuned for embeddings. Else the default is the mean over all tokens, special tokens included,
+normalized to length 1 (Reimers and Gurevych 2019).
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.core.errors import ConfigError, InputError, UnknownName
 from regard.data.batching import padded
@@ -24,57 +25,106 @@ from regard.data.input_formats import FormattedInput, framed
 from regard.data.special_tokens import special_of
 from regard.decoding.prompts import readable
 from regard.formats.directory import Checkpoint
-from regard.tasks.inference import by_tokens, tokens_per_batch
+from regard.formats.sentence import UNLIMITED, SentencePipeline, read_pipeline, unit
+from regard.models.packed import packed
+from regard.tasks.inference import batches_of, side_by_side
+from regard.tasks.pooling import POOLINGS, pooled
 from regard.training.train_module import autocast, blocks, evaluating
 
-POOLING = ("mean", "first", "last")
+PLAIN = SentencePipeline(steps=(unit,))  # of a directory that does not say it
 
 
 def embed(
     loaded: Checkpoint,
-    texts: Sequence[str],
+    texts: Sequence[str | Sequence[int]],
     *,
-    pooling: str = "mean",
+    pooling: str | None = None,
     layer: int = -1,
-    normalize: bool = True,
+    normalize: bool | None = None,
+    width: int | None = None,
     length: int = 0,
     precision: str = "fp32",
 ) -> np.ndarray:
     """Returns the embeddings [texts, width], in the order of the texts.
 
-    `layer` 0 is the input of the first layer, 1 its output, and -1 the output of the last layer.
-    Texts of more than `length` tokens (0: the model's context) lose their end; a warning says so.
+    A text may be the list of its ids, without special tokens. `layer` 0 is the input of the first
+    layer, 1 its output, and -1 the output of the last layer. `width` cuts vectors to their first
+    numbers before they are normalized (Matryoshka). Texts of more than `length` tokens (0: those
+    that the directory says, or the model's context) lose their end; a warning says so. What is None
+    is as the directory says.
     """
-    if pooling not in POOLING:
-        raise UnknownName("pooling", pooling, POOLING)
+    if pooling is not None and pooling not in POOLINGS:
+        raise UnknownName("pooling", pooling, POOLINGS)
     if loaded.tokenizer is None:
         raise InputError(
             f"{loaded.path or 'this model'} has no tokenizer, so it cannot read text; add its "
             "tokenizer.json"
         )
-    reader = Embedder(loaded, layer, length)
-    rows = reader.encode([readable(text) for text in texts])
-    table = np.zeros((len(rows), loaded.config.width), np.float32)
+    pipeline = read_pipeline(loaded.path) or PLAIN
+    if pooling is not None or layer != -1:  # the dense layers are for their own pooling
+        pipeline = replace(
+            pipeline, pooling=pooling or pipeline.pooling,
+            steps=tuple(step for step in pipeline.steps if step is unit),
+        )  # fmt: skip
+    context = getattr(loaded.config, "context", None) or UNLIMITED
+    reader = Embedder(loaded, layer, length or min(pipeline.length or 0, context), precision)
+    rows = reader.encode([prepared(pipeline, text) for text in texts])
+    vectors: list[np.ndarray] = [np.empty(0, np.float32)] * len(rows)
     like = next(loaded.model.parameters())
     sizes = np.array([len(row.ids) for row in rows])
-    with evaluating(loaded.model), autocast(like.device, precision):
-        for places in by_tokens(sizes, tokens_per_batch(like.device)) if len(rows) else ():
+
+    def read(places: list[int]) -> np.ndarray:
+        with torch.no_grad(), autocast(like.device, precision):
             hidden, attention_mask = reader.states([rows[place] for place in places])
-            vectors = pooled(hidden.float(), attention_mask, pooling)
-            table[places] = (F.normalize(vectors, dim=1) if normalize else vectors).cpu().numpy()
+            part = pooled(hidden.float(), attention_mask, pipeline.pooling)
+            numbers: np.ndarray = finished(part, pipeline, normalize, width).float().cpu().numpy()
+        return numbers
+
+    batches = batches_of(sizes, like.device)
+    with evaluating(loaded.model):
+        for places, part in zip(batches, side_by_side(read, batches, like.device), strict=True):
+            for place, vector in zip(places, part, strict=True):
+                vectors[place] = vector
     if reader.cut:
         warnings.warn(
             f"{reader.cut:,} of {len(rows):,} texts have more than {reader.length:,} tokens and "
             "were cut",
             stacklevel=3,
         )
-    return table
+    if vectors:
+        return np.stack(vectors)
+    return np.zeros((0, width or loaded.config.width), np.float32)
+
+
+def prepared(pipeline: SentencePipeline, text: str | Sequence[int]) -> str | list[int]:
+    return pipeline.prepared(readable(text)) if isinstance(text, str) else list(text)
+
+
+def finished(
+    vectors: Tensor, pipeline: SentencePipeline, normalize: bool | None, width: int | None
+) -> Tensor:
+    """Returns vectors after the steps of a pipeline; a given `normalize` replaces its own."""
+    with torch.autocast(vectors.device.type, enabled=False):
+        for step in pipeline.steps:
+            if step is not unit or normalize is None:
+                vectors = step(vectors)
+        if width is not None:
+            if not 0 < width <= vectors.size(1):
+                raise ConfigError(
+                    f"width is {width}, and the vectors have {vectors.size(1)} numbers; choose at "
+                    "most that"
+                )
+            vectors = vectors[:, :width]
+            normalize = unit in pipeline.steps if normalize is None else normalize
+        return unit(vectors) if normalize else vectors
 
 
 class Embedder:
     """Reads the hidden states of one layer of a model."""
 
-    def __init__(self, loaded: Checkpoint, layer: int, length: int) -> None:
+    def __init__(
+        self, loaded: Checkpoint, layer: int, length: int, precision: str = "fp32"
+    ) -> None:
         assert loaded.tokenizer is not None
         self.model, self.tokenizer = loaded.model, loaded.tokenizer
         self.pair = self.model.kind == "encoder-decoder"
@@ -87,6 +137,7 @@ class Embedder:
             )
         self.frame = self.model.family.input_format if self.model.kind == "encoder" else None
         self.cut = 0
+        self.reads = packed(self.model, precision)  # the model, or what does the same faster
         writing = list(self.model.decoder_blocks) if self.pair else []
         self.layers: list[nn.Module] = [
             block for block in blocks(self.model) if all(block is not each for each in writing)
@@ -100,10 +151,11 @@ class Embedder:
 
     # -- tokens
 
-    def encode(self, texts: Sequence[str]) -> list[FormattedInput]:
-        fast = self.tokenizer.ready
-        ids = [e.ids for e in fast.encode_batch_fast(list(texts), add_special_tokens=False)]
-        rows = [self.row(row) for row in ids]
+    def encode(self, texts: Sequence[str | list[int]]) -> list[FormattedInput]:
+        words = [text for text in texts if isinstance(text, str)]
+        encoded = self.tokenizer.ready.encode_batch_fast(words, add_special_tokens=False)
+        ids = iter(encoded)
+        rows = [self.row(next(ids).ids if isinstance(text, str) else text) for text in texts]
         self.cut = sum(row.cut for row in rows)
         return rows
 
@@ -143,7 +195,7 @@ class Embedder:
             hidden = self.model(tokens)[..., : self.model.config.width]  # a pointer adds columns
         else:
             with self.model.one_direction():
-                hidden = self.model(tokens, attention_mask, **more)
+                hidden = self.reads(tokens, attention_mask, **more)
         return hidden
 
     @contextmanager
@@ -165,14 +217,3 @@ class Embedder:
             yield states
         finally:
             hook.remove()
-
-
-def pooled(hidden: Tensor, attention_mask: Tensor, pooling: str) -> Tensor:
-    """Returns one vector per text, [B, width]."""
-    if pooling == "mean":
-        share = attention_mask.to(hidden.dtype)
-        return torch.einsum("btd,bt->bd", hidden, share) / share.sum(1, keepdim=True)
-    marks = attention_mask.long()
-    size = attention_mask.size(1)
-    place = marks.argmax(1) if pooling == "first" else size - 1 - marks.flip(1).argmax(1)
-    return hidden[torch.arange(len(hidden), device=hidden.device), place]

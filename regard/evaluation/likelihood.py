@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import ConfigError, InputError
+from regard.data.batching import TOKENS, by_tokens
 from regard.decoding.decode_state import at_rest, reader_for, right_padded
 from regard.decoding.prompts import Prompts, readable
 from regard.formats.directory import Checkpoint
 from regard.models.output import CHUNK
-from regard.tasks.inference import TOKENS, by_tokens
 
 SHARED = 32  # contexts of at least 32 tokens are read once for several completions
 
@@ -67,6 +67,18 @@ class LikelihoodRequest(NamedTuple):
     def rows(self) -> tuple[int, ...]:
         """The tokens that a causal model reads. The last token is only predicted."""
         return self.before + self.after[:-1]
+
+
+class TokenScores(NamedTuple):
+    """The log-probabilities of the tokens of a request, and whether each is the likeliest one."""
+
+    logprobs: tuple[float, ...]
+    likeliest: tuple[bool, ...]
+
+    @property
+    def greedy(self) -> bool:
+        """Whether greedy decoding would write these tokens."""
+        return all(self.likeliest)
 
 
 class ScoredPosition(NamedTuple):
@@ -211,11 +223,15 @@ class Scorer:
 
         No result depends on the other requests, except for rounding.
         """
-        logprobs: dict[LikelihoodRequest, tuple[float, ...]] = {}
+        return [scores.logprobs for scores in self.scores(asks)]
+
+    def scores(self, asks: Sequence[LikelihoodRequest]) -> list[TokenScores]:
+        """Returns what `run` does, and which tokens are the likeliest of the vocabulary."""
+        scores: dict[LikelihoodRequest, TokenScores] = {}
         with at_rest(self.model), torch.inference_mode():
             for hidden, places in self.read(list(dict.fromkeys(asks))):
-                logprobs |= log_probabilities(self.asked, hidden, places)
-        return [logprobs[ask] for ask in asks]
+                scores |= token_scores(self.asked, hidden, places)
+        return [scores[ask] for ask in asks]
 
     def read(self, asks: list[LikelihoodRequest]) -> Iterator[Read]:
         if self.prompts.pair:
@@ -342,10 +358,10 @@ def in_order(asks: list[LikelihoodRequest]) -> list[ScoredPosition]:
     return [ScoredPosition(row, 0, ask) for row, ask in enumerate(asks)]
 
 
-def log_probabilities(
+def token_scores(
     model: Any, hidden: Tensor, places: list[ScoredPosition]
-) -> dict[LikelihoodRequest, tuple[float, ...]]:
-    """Returns log-probabilities. Logits are computed once, and only at requested positions."""
+) -> dict[LikelihoodRequest, TokenScores]:
+    """Returns the scores. Logits are computed once, and only at requested positions."""
     width = hidden.size(1)
     rows = [row * width + column + i for row, column, ask in places for i in range(len(ask.after))]
     targets = torch.tensor([t for _, _, ask in places for t in ask.after], device=hidden.device)
@@ -353,10 +369,18 @@ def log_probabilities(
     flat = hidden.flatten(0, 1)
     exact = torch.promote_types(hidden.dtype, torch.float32)
     values = torch.empty(len(rows), dtype=exact, device=hidden.device)
+    likeliest = torch.empty(len(rows), dtype=torch.bool, device=hidden.device)
     chunk = max(1, CHUNK // model.config.vocab_size)
     for start in range(0, distinct.numel(), chunk):
         log_p = model.logits(flat[distinct[start : start + chunk]]).to(exact).log_softmax(-1)
         inside = ((which >= start) & (which < start + chunk)).nonzero()[:, 0]
-        values[inside] = log_p[which[inside] - start, targets[inside]]
-    logprobs = iter(values.tolist())
-    return {ask: tuple(next(logprobs) for _ in ask.after) for _, _, ask in places}
+        wanted = which[inside] - start
+        values[inside] = log_p[wanted, targets[inside]]
+        likeliest[inside] = log_p.argmax(-1)[wanted] == targets[inside]
+    logprobs, best = iter(values.tolist()), iter(likeliest.tolist())
+    return {
+        ask: TokenScores(
+            tuple(next(logprobs) for _ in ask.after), tuple(next(best) for _ in ask.after)
+        )
+        for _, _, ask in places
+    }

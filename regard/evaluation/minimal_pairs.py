@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from regard.core.errors import ConfigError, InputError
 from regard.core.seeding import LARGEST, keyed
@@ -23,15 +22,14 @@ from regard.data.files import TextFile
 from regard.data.problems import FileLine, Problems
 from regard.data.readers import MOST
 from regard.data.records import json_lines
-from regard.decoding.decode_state import at_rest, right_padded
 from regard.decoding.filling import MaskedFiller, filler_for
 from regard.decoding.prompts import readable
 from regard.evaluation.likelihood import Scorer
 from regard.evaluation.preflight import check_used
+from regard.evaluation.pseudo_likelihood import blank_scores
 from regard.formats.directory import Checkpoint
 from regard.metrics.base import mean
 from regard.metrics.bootstrap import between, values
-from regard.tasks.inference import by_tokens
 from regard.training.train_module import autocast
 
 if TYPE_CHECKING:
@@ -152,19 +150,10 @@ class SentenceScorer:
                 gold.append(token)
                 owners.append(number)
         totals = [0.0] * len(rows)
-        with torch.inference_mode(), at_rest(filler.model):
-            for part in by_tokens(np.array([len(row) for row, _ in hidden_rows])):
-                batch = [hidden_rows[i][0] for i in part]
-                tokens, attention_mask = right_padded(
-                    batch, filler.model.device, filler.special.pad or 0
-                )
-                places = [[hidden_rows[i][1]] for i in part]
-                logits = filler.model.logits(filler.rows(tokens, attention_mask, places))
-                exact = torch.promote_types(logits.dtype, torch.float32)
-                targets = torch.tensor([gold[i] for i in part], device=logits.device)
-                log_p = logits.to(exact).log_softmax(-1).gather(1, targets[:, None])[:, 0]
-                for i, value in zip(part, log_p.tolist(), strict=True):
-                    totals[owners[i]] += value
+        for owner, (logprob, _) in zip(
+            owners, blank_scores(filler, hidden_rows, gold), strict=True
+        ):
+            totals[owner] += logprob
         return totals
 
 

@@ -59,6 +59,18 @@ def score(model: Ngram, corpus: Corpus, report: Report | None = None) -> np.ndar
     return nats
 
 
+def document_nats(model: Ngram, corpus: Corpus) -> np.ndarray:
+    """Returns the nats of every document of a split under the highest order: [documents]."""
+    edges = np.asarray(corpus.documents)
+    nats = np.zeros(len(edges) - 1)
+    for start in range(0, len(corpus), CHUNK):
+        before = corpus.read(start - model.order + 1, start)
+        each = model.surprisals(corpus.read(start, start + CHUNK), before)[-1]
+        documents = np.searchsorted(edges, np.arange(start, start + len(each)), "right") - 1
+        nats += np.bincount(documents, each, len(nats))
+    return nats
+
+
 def figures(nats: float, tokens: int, size: int) -> dict[str, float]:
     """Returns the perplexity per token and the bits per byte of a text that costs `nats`."""
     return {

@@ -178,10 +178,19 @@ class EmbedOptions:
     """The options of text embeddings."""
 
     pooling: Annotated[
-        Literal["mean", "first", "last"],
-        Option("How the hidden states become a vector: their mean, the first, or the last."),
-    ] = "mean"
+        Literal["mean", "first", "last", "max"] | None,
+        Option("How the hidden states become a vector: their mean, the first, the last, or the "
+               "largest of each number.", default="as the directory says, or mean"),
+    ] = None  # fmt: skip
     layer: Annotated[int, Option("The layer, counted from 1; -1 is the last.", metavar="N")] = -1
-    normalize: Annotated[bool, Option("Scale every vector to length 1.")] = True
+    normalize: Annotated[
+        bool | None,
+        Option("Scale every vector to length 1.", default="as the directory says, or yes"),
+    ] = None
+    width: Annotated[
+        int | None,
+        Option("Keep the first N numbers of every vector, for models that learned such widths.",
+               metavar="N"),
+    ] = None  # fmt: skip
     length: Annotated[int, SEQ_LEN] = 0
     precision: Annotated[str, PRECISION] = "fp32"

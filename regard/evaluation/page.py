@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.core.text import Bilingual
-from regard.report import clean
+from regard.core.text import Bilingual, clean
 from regard.report.charts import ChartAxis, Line, LineChart
 from regard.report.pages import Figure, Text, both_of, filled, named, page, translated, words
 from regard.training.progress import number
@@ -40,7 +39,7 @@ def write_page(path: Path | str, results: Result) -> Path:
     labels, matrix = (table_of(results, "confusion").get(k) or [] for k in ("labels", "matrix"))
     few = len(labels) <= MOST_CLASSES
     bins = table_of(results, "calibration").get("bins") or []
-    error = number(table_of(results, "calibration").get("error"))
+    error = decimals(table_of(results, "calibration").get("error"))
     columns = ("precision", "recall", "f1", "support", "predicted")
     text = page(
         "test",
@@ -102,8 +101,8 @@ def headline(results: Result) -> list[tuple[str, Figure | None, str]]:
     rows = []
     for name, value in table_of(results, "figures").items():
         span = spans.get(name)
-        between = f"{number(span[0])} – {number(span[1])}" if span else ""
-        rows.append((name, Figure(value, number(value)) if plain(value) else None, between))
+        between = f"{decimals(span[0])} – {decimals(span[1])}" if span else ""
+        rows.append((name, Figure(value, decimals(value)) if plain(value) else None, between))
     return rows
 
 
@@ -123,7 +122,7 @@ def comparison(result: Result, units: str) -> dict[str, Any] | None:
     lines = []
     for name, row in rows.items():
         low, high = row.get("low"), row.get("high")
-        span = f"{number(low)} – {number(high)}" if plain(low) and plain(high) else ""
+        span = f"{decimals(low)} – {decimals(high)}" if plain(low) and plain(high) else ""
         cells = [cell(row.get(k)) for k in ("first", "second", "difference")]
         lines.append(
             [named(name), *cells, span, cell(row.get("p_value")), unit(row.get("test", ""))]
@@ -157,7 +156,7 @@ def phenomenon(row: Result) -> list[Any]:
     """A row of the table of minimal pairs."""
     low, high = row["interval"]
     counts = [cell(row[key]) for key in ("paradigms", "pairs", "accuracy")]
-    return [row["label"], row["field"] or "–", *counts, f"{number(low)} – {number(high)}"]
+    return [row["label"], row["field"] or "–", *counts, f"{decimals(low)} – {decimals(high)}"]
 
 
 def confusion(labels: Sequence[Any], matrix: Sequence[Sequence[int]]) -> dict[str, Any]:
@@ -205,7 +204,9 @@ def error_card(row: Result, units: str) -> tuple[str, list[tuple[Text, Any]]]:
         (WORDS["predicted"], shown(row.get("predicted"))),
     ]
     facts += [(named(k) if k == "loss" else WORDS[k], cell(row[k]))
-              for k in ("loss", "confidence", "score") if plain(row.get(k))]  # fmt: skip
+              for k in ("loss", "confidence") if plain(row.get(k))]  # fmt: skip
+    if row.get("score"):  # of what is wrong altogether it is 0
+        facts.append((WORDS["score"], cell(row["score"])))
     if plain(row.get("index")):
         facts.append((unit(units.removesuffix("s")), cell(row["index"] + 1)))
     if row.get("place"):
@@ -217,7 +218,13 @@ def error_card(row: Result, units: str) -> tuple[str, list[tuple[Text, Any]]]:
 
 
 def cell(value: Any) -> Figure | str:
-    return Figure(value, number(value)) if plain(value) else "–"
+    return Figure(value, decimals(value)) if plain(value) else "–"
+
+
+def decimals(value: Any) -> str:
+    """As the terminal writes it, so that a column reads as one: a share has four decimals."""
+    fixed = isinstance(value, float) and (value == 0 or 1e-4 <= abs(value) < 10)
+    return f"{value:.4f}" if fixed else number(value)
 
 
 def numbers(results: Result, key: str) -> dict[str, Any]:

@@ -11,15 +11,17 @@ from typing import Any
 
 from regard.core.errors import ConfigError, FormatError
 from regard.core.files import check_kinds, naming
+from regard.data.batching import ROWS
 from regard.data.examples import Example
 from regard.formats.directory import Checkpoint
+from regard.formats.sentence import read_pipeline, unit
 from regard.objectives import objective as find
 from regard.tasks import TASKS, objective_of
 from regard.tasks import task as find_task
 from regard.tasks.base import Prediction, Task
 from regard.tasks.corpus import TaskCorpus
 from regard.tasks.data import learners
-from regard.tasks.inference import ROWS, portions, predict_rows
+from regard.tasks.inference import portions, predict_rows
 from regard.tasks.labeled import TASK, LabeledObjective, task_facts
 from regard.tasks.task_tokens import marked
 from regard.training.data import options_of
@@ -110,6 +112,8 @@ def facts_of(loaded: Checkpoint) -> dict[str, Any]:
             find_task(facts["task"])
         return facts
     task = headed_task(loaded.model, loaded.source)
+    if task is None and (vectors := vector_facts(loaded)):
+        return vectors
     if task is None:
         able = [name for name in TASKS if objective_of(name)]
         raise ConfigError(
@@ -130,6 +134,23 @@ def facts_of(loaded: Checkpoint) -> dict[str, Any]:
         "objective": {"name": task.objective().name, "family": card.name, **bare},
         "labels": labels,
         "length": getattr(loaded.config, "context", None) or LENGTH,
+    }
+
+
+def vector_facts(loaded: Checkpoint) -> dict[str, Any] | None:
+    """Returns the facts of a directory of sentence-transformers, whose task is `embed`; None: it is
+    another one, or it does more with a text or a vector than the task does."""
+    pipeline = read_pipeline(loaded.path)
+    if pipeline is None or pipeline.lower or pipeline.prompt or set(pipeline.steps) - {unit}:
+        return None
+    # scores of pairs are compared by rank, so they may have any range
+    options = {"loss": "contrastive", "pooling": pipeline.pooling}
+    context = getattr(loaded.config, "context", None) or LENGTH
+    return {
+        "task": "embed",
+        "objective": {"name": "embed", "family": loaded.model.family.name, **options},
+        "labels": [],
+        "length": min(pipeline.length or context, context),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from regard.core.errors import ConfigError, UnknownName
 from regard.data.examples import Example
 from regard.evaluation.options import PRECISIONS
-from regard.evaluation.predict import Predictor, facts_of, headed_task
+from regard.evaluation.predict import Predictor, facts_of, headed_task, vector_facts
 from regard.formats.directory import Checkpoint, load
 from regard.objectives import learns_to_write
 from regard.tasks import task as find
@@ -72,7 +72,7 @@ def has_task_file(loaded: Checkpoint) -> bool:
 
 
 def has_task_head(loaded: Checkpoint) -> bool:
-    return headed_task(loaded.model) is not None
+    return headed_task(loaded.model) is not None or vector_facts(loaded) is not None
 
 
 def task_of(loaded: Checkpoint, task: str = "") -> str:

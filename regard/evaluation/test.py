@@ -167,6 +167,8 @@ def examine_task(
             resamples=plan.resamples,
             **options,
         )
+    if not task.keeps_scores:
+        predictions_made = [one._replace(scores=None) for one in predictions_made]
     return result, predictions(examples, gold, predictions_made)
 
 

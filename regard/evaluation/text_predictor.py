@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from regard.core.errors import ConfigError
 from regard.data.examples import Example
 from regard.decoding.generation import Decoder, Generation
@@ -23,7 +21,7 @@ from regard.tasks import TASKS
 from regard.tasks import task as find
 from regard.tasks.as_text import CHUNK, LENGTH, prefix_of
 from regard.tasks.base import Prediction
-from regard.tasks.inference import ROWS, by_tokens, portions
+from regard.tasks.inference import portions
 from regard.tasks.labeled import TASK
 from regard.tasks.text_forms import LabelWords, TextFormatter
 from regard.training import recipe as recipes
@@ -56,7 +54,6 @@ class TextPredictor:
         if options.get("precision") == "fp32":
             options["precision"] = "own"
         self.options = options_for(loaded, {"max_new_tokens": facts["tokens"]} | options)
-        self.batch = self.options.batch_size if "batch_size" in options else ROWS
         self.decoder = Decoder(loaded, self.options)
         self.tokenizer = self.decoder.prompts.words()
         pair, end = self.decoder.prompts.pair, self.decoder.prompts.end()
@@ -101,17 +98,13 @@ class TextPredictor:
         self.cut += cut
         predictions: list[Any] = [None] * len(prompts)
         words = LabelWords(self.kind.closed(examples, self.labels), self.tokenizer)
-        rows = self.options.num_beams * self.options.num_samples
-        sizes = np.array([(len(ids) + self.options.max_new_tokens) * rows for ids in prompts])
         with self.decoder.ready():
-            for fitting in by_tokens(sizes):
-                for at in range(0, len(fitting), self.batch):
-                    places = fitting[at : at + self.batch]
-                    generations = self.decoder.run(
-                        [prompts[i] for i in places], [number + i for i in places]
-                    )
-                    for place, best in zip(places, generations, strict=True):
-                        predictions[place] = self.prediction(examples[place], best[0], words)
+            for places in self.decoder.batches(prompts):
+                generations = self.decoder.run(
+                    [prompts[i] for i in places], [number + i for i in places]
+                )
+                for place, best in zip(places, generations, strict=True):
+                    predictions[place] = self.prediction(examples[place], best[0], words)
         return predictions
 
     def prediction(self, example: Example, generation: Generation, words: LabelWords) -> Prediction:
@@ -143,7 +136,8 @@ def facts_for(loaded: Checkpoint, task: str) -> dict[str, Any]:
     able = able if card.task_prefixes else [name for name in able if find(name).text_only]
     if place is not None and (place / RECIPE).is_file():
         recipe = recipes.read_recipe(place / RECIPE)
-        if learns_to_write(recipe.objective.get("name", "")):
+        known = card.task_prefixes or not task or find(task).text_only  # from text to text
+        if known and learns_to_write(recipe.objective.get("name", "")):
             length = recipe.batch.seq_len or LENGTH
             return published | {"task": task or of_pairs, "length": length, "tokens": length}
         able = []

@@ -56,14 +56,14 @@ def compare(
     differing = np.array([i for i, (a, b) in enumerate(pairs) if differ(a, b)], dtype=np.intp)
     figures = pooled.weighted
     spans = uncertainty(figures, examples, seed=seed, resamples=resamples, level=level)
-    chances = randomisation(figures, examples, differing, seed=seed, resamples=resamples)
+    chances = randomization(figures, examples, differing, seed=seed, resamples=resamples)
     exact = ", exact" if enumerable(len(differing), resamples) else ""
     rows: dict[str, dict[str, Any]] = {}
     for name, figure in figures.items():
         one, other = both(figure, np.ones((1, examples)))
         row: dict[str, Any] = {"first": float(one[0]), "second": float(other[0])}
         row["difference"] = row["second"] - row["first"]
-        row |= spans[name] | {"p_value": chances[name], "test": f"randomisation{exact}"}
+        row |= spans[name] | {"p_value": chances[name], "test": f"randomization{exact}"}
         if name in pooled.shares:
             row["p_value"] = mcnemar(pooled.each[:examples], pooled.each[examples:])
             row["test"] = "McNemar, exact"
@@ -118,7 +118,7 @@ def uncertainty(
     return intervals
 
 
-def randomisation(
+def randomization(
     figures: Mapping[str, Weighted],
     examples: int,
     differing: Places,

@@ -68,6 +68,8 @@ class Objective:
     recurrent: ClassVar[bool] = False  # True if samples are contiguous streams with a state
     queries: ClassVar[bool] = False  # True if only XLNet's query rows are trained
     in_streams: bool = False  # True if independent samples come in the order of such streams
+    # True if the loss compares the samples of a step with each other, so that a step is one batch.
+    whole_steps: bool = False
     stretches: bool = True  # True if samples are pieces of a text; False: separate examples
     weights: dict[str, float]  # the weights of the sums; 1 unless set
 
@@ -130,6 +132,11 @@ class Objective:
     def longest(self) -> int:
         """The tokens of the longest row that a model reads; a sample may have several rows."""
         return self.max_len
+
+    @property
+    def rows_at_once(self) -> int | None:
+        """The most rows whose activations are in memory together; None: all rows of a batch."""
+        return None
 
     def tokens_in(self, batch: Batch) -> int | None:
         """Returns the tokens of a batch without padding; None if every sample has `seq_len`."""

@@ -113,14 +113,34 @@ class CausalOptions:
     overlap: int = 0  # validation: the tokens of context from the chunk before
 
 
-class CausalObjective(Objective):
+class NextToken(Objective):
+    """What a text is scored by from left to right, however it is cut into samples."""
+
+    comparable = True
+    pipeline_tag = "text-generation"
+    exact_bits = True
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return {self.name: float(batch["scored"].sum())}
+
+    def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
+        """Returns hidden states [B, T, width]; row t predicts target t."""
+        return read_on(model, batch["tokens"], state)
+
+    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
+        hidden = self.hidden(model, batch, state)
+        nats = surprise(model, hidden, batch["targets"], batch["scored"])
+        return Loss({self.name: nats}, self.counted(batch))
+
+    def measure(self, totals: Loss) -> dict[str, float]:
+        return text_figures(self.corpus, float(totals.sums[self.name]), totals.counts[self.name])
+
+
+class CausalObjective(NextToken):
     """Chunks that tile the split: in validation every token is predicted exactly once."""
 
     Options: ClassVar[type] = CausalOptions
     name = "causal"
-    comparable = True
-    pipeline_tag = "text-generation"
-    exact_bits = True
 
     def prepare(self) -> None:
         o = self.options
@@ -143,24 +163,11 @@ class CausalObjective(Objective):
         scored = (place >= first) & (place < real)
         return {"tokens": tokens[:-1], "targets": tokens[1:], "scored": scored}
 
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {self.name: float(batch["scored"].sum())}
-
-    def hidden(self, model: Any, batch: Batch, state: State | None = None) -> Tensor:
-        """Returns hidden states [B, T, width]; row t predicts target t."""
-        return read_on(model, batch["tokens"], state)
-
-    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
-        hidden = self.hidden(model, batch, state)
-        nats = surprise(model, hidden, batch["targets"], batch["scored"])
-        return Loss({self.name: nats}, self.counted(batch))
-
     @classmethod
     def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
-        return CausalObjective(corpus, CausalOptions(), learning=False, **sizes)
+        """Returns an objective that predicts every token from half of a sample or more."""
+        options = CausalOptions(overlap=sizes["seq_len"] // 2)
+        return CausalObjective(corpus, options, learning=False, **sizes)
 
     def check(self, model: Any) -> None:
         check_reading_on(model, self.seq_len)
-
-    def measure(self, totals: Loss) -> dict[str, float]:
-        return text_figures(self.corpus, float(totals.sums[self.name]), totals.counts[self.name])

@@ -227,7 +227,8 @@ class Permuted(Objective):
     @classmethod
     def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
         """Returns an objective that reads in the order of the text, without a memory."""
-        return QueriedCausal(corpus, CausalOptions(), learning=False, **sizes)
+        options = CausalOptions(overlap=sizes["seq_len"] // 2)
+        return QueriedCausal(corpus, options, learning=False, **sizes)
 
     @classmethod
     def separate_texts(cls, config: Any) -> dict[str, Any]:

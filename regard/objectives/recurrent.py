@@ -21,9 +21,9 @@ from regard.core.errors import ConfigError
 from regard.data.corpus import Corpus
 from regard.models.recurrent import MemoryLimits
 from regard.models.state import State
-from regard.objectives.base import Batch, Loss, Objective, Sample
-from regard.objectives.causal import padding, ring, shifted, text_figures
-from regard.objectives.reading import check_reading_on, inner, read_on, refuse, surprise
+from regard.objectives.base import Batch, Objective, Sample
+from regard.objectives.causal import NextToken, padding, ring, shifted
+from regard.objectives.reading import check_reading_on, inner, read_on, refuse
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,12 @@ class RecurrentOptions:
     evaluation_clamp_len: int | None = None  # the largest distance
 
 
-class Recurrent(Objective):
+class Recurrent(NextToken):
     """Sample n of an epoch is segment n // batch of stream n % batch."""
 
     Options: ClassVar[type] = RecurrentOptions
     name = "recurrent"
     recurrent = True
-    comparable = True
-    pipeline_tag = "text-generation"
-    exact_bits = True
 
     def prepare(self) -> None:
         o = self.options
@@ -72,9 +69,6 @@ class Recurrent(Objective):
         scored = np.arange(self.seq_len) < last - first
         return {"tokens": tokens[:-1], "targets": tokens[1:], "scored": scored}
 
-    def counts(self, batch: Batch) -> dict[str, float]:
-        return {self.name: float(batch["scored"].sum())}
-
     def begin(self, model: Any, rows: int) -> State:
         """Returns an empty memory, as in the paper."""
         return State()
@@ -89,11 +83,6 @@ class Recurrent(Objective):
     def with_other_memory(self, model: Any, batch: Batch, state: State | None) -> Tensor:
         with configured(model, self.other):
             return read_on(model, batch["tokens"], state)
-
-    def loss(self, model: Any, batch: Batch, state: State | None = None) -> Loss:
-        hidden = self.hidden(model, batch, state)
-        nats = surprise(model, hidden, batch["targets"], batch["scored"])
-        return Loss({self.name: nats}, self.counted(batch))
 
     @classmethod
     def text_likelihood(cls, corpus: Corpus, **sizes: int) -> Objective | None:
@@ -118,9 +107,6 @@ class Recurrent(Objective):
                 f"this XLNet remembers only the first {ours.config.reuse_len} rows of a segment; "
                 "build it without reuse_len"
             )
-
-    def measure(self, totals: Loss) -> dict[str, float]:
-        return text_figures(self.corpus, float(totals.sums[self.name]), totals.counts[self.name])
 
 
 @contextmanager

@@ -30,6 +30,8 @@ TASKS = {  # name: the module whose last line defines TASK
     "prefer": "prefer",
     "multilabel": "multilabel",
     "link": "link",
+    "embed": "embed",
+    "rerank": "rerank",
 }
 
 

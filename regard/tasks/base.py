@@ -114,6 +114,7 @@ class Task(Schema):
 
     # -- measuring
 
+    keeps_scores: ClassVar[bool] = True  # are the scores of an answer written to a file?
     kind: ClassVar[str] = ""  # the kind of its answers, if a task has two kinds
     void: ClassVar[str] = ""  # says what a void answer is, and how it is counted
 

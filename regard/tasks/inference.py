@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 
+from regard.data.batching import by_tokens
+from regard.models.packed import packed
 from regard.training.train_module import autocast, evaluating, moved
 
 if TYPE_CHECKING:
@@ -24,9 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-TOKENS = 8192  # the maximum number of tokens of a batch, with padding
-FEW = 2048  # the same on a CPU, where a small batch stays in the caches
-ROWS = 256  # the maximum number of rows of a batch
+FEW = 2048  # the most tokens of a batch on a CPU, where a small batch stays in the caches
+ALONE = 256  # with fewer tokens, all cores compute one batch
 MOST = 16  # the maximum number of batches at once: each needs memory
 DIVIDING = Lock()  # torch shares one number among all threads that have not yet read theirs
 
@@ -38,10 +39,11 @@ def predict_rows(objective: LabeledObjective, model: Any, precision: str = "fp32
     def ask(places: list[int]) -> list[Any]:
         batch = objective.collate([objective.sample(0, place) for place in places])
         with torch.no_grad(), autocast(like.device, precision):
-            return objective.predict(model, moved(batch, like.device, like.dtype))
+            return objective.predict(reads, moved(batch, like.device, like.dtype))
 
     outputs: list[Any] = [None] * len(objective)
-    batches = list(by_tokens(objective.rows.sizes, tokens_per_batch(like.device)))
+    batches = batches_of(objective.rows.sizes, like.device)
+    reads = packed(model, precision)
     with evaluating(model):
         for places, rows in zip(batches, side_by_side(ask, batches, like.device), strict=True):
             for place, one in zip(places, rows, strict=True):
@@ -49,27 +51,21 @@ def predict_rows(objective: LabeledObjective, model: Any, precision: str = "fp32
     return outputs
 
 
-def tokens_per_batch(device: torch.device) -> int:
-    """Returns the number of tokens of a batch with which the device is fast."""
-    return FEW if device.type == "cpu" else TOKENS
+def batches_of(sizes: np.ndarray, device: torch.device) -> list[list[int]]:
+    """Returns batches of similar length with which the device is fast: on a CPU about as many as a
+    multiple of its cores, so that all of them end at about the same time."""
+    if len(sizes) == 0 or device.type != "cpu":
+        return list(by_tokens(sizes))
+    cores, total = torch.get_num_threads(), int(sizes.sum())
+    rounds = max(1, -(-total // (FEW * cores)))
+    share = total // (rounds * cores) + int(sizes.max()) // 2
+    return list(by_tokens(sizes, min(FEW, max(ALONE, share))))
 
 
 def portions(items: Iterable[T], size: int) -> Iterator[list[T]]:
     rest = iter(items)
     while part := list(islice(rest, size)):
         yield part
-
-
-def by_tokens(sizes: np.ndarray, tokens: int = TOKENS) -> Iterator[list[int]]:
-    """Yields batches of rows of similar length, each with as many rows as fit."""
-    batch: list[int] = []
-    for place in np.argsort(-sizes, kind="stable").tolist():  # the longest needs the most memory
-        if batch and (len(batch) == ROWS or (len(batch) + 1) * sizes[batch[0]] > tokens):
-            yield batch
-            batch = []
-        batch.append(place)
-    if batch:
-        yield batch
 
 
 def side_by_side(work: Callable[[T], R], items: Sequence[T], device: torch.device) -> Iterator[R]:

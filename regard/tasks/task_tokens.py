@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Fast
 
-from regard.core.errors import FormatError, InputError
+from regard.core.errors import ConfigError, FormatError, InputError
 from regard.core.files import parse_json
 from regard.data.corpus import Special
 from regard.data.special_tokens import KEYS, SPELLINGS, completed, special_of
@@ -91,6 +91,15 @@ def amended(file: bytes, name: str, more: dict[str, Any], numbered: dict[str, in
 
 def grown(model: Any, vocab_size: int) -> Any:
     """Grows the vocabulary of the model. New embeddings are initialized as the first ones were."""
-    if vocab_size > model.config.vocab_size:
-        model.grow_vocabulary(vocab_size)
+    if vocab_size <= model.config.vocab_size:
+        return model
+    for name in model.extensions:
+        from regard.models.extensions import extension
+
+        if not extension(name).grows:
+            raise ConfigError(
+                f"this task adds tokens to the vocabulary, whose embeddings would never learn with "
+                f"{name}; set objective.marks=false, which reads texts without these tokens"
+            )
+    model.grow_vocabulary(vocab_size)
     return model

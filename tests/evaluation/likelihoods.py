@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
+import transformers as hf
 
 from regard.api import LoadedModel
 from regard.evaluation.likelihood import LikelihoodRequest
@@ -20,6 +22,36 @@ def speaking(specimen: Specimen, kind: str = "bytes-bpe", **changes: Any) -> Loa
     words = tokenizer(kind)
     config = specimen.config.replace(vocab_size=len(words), **changes)
     return LoadedModel(replace(specimen, config=config).fresh(torch.float64), words)
+
+
+def scrambled(model: Any, path: Path, kind: str) -> Path:
+    """A model of transformers, saved with a tokenizer: its weights are large enough to matter."""
+    with torch.no_grad():
+        for value in model.parameters():
+            value.normal_(0, 0.2)
+    model.eval().save_pretrained(path)
+    tokenizer(kind).save(path)
+    return path
+
+
+def gpt2(path: Path) -> Path:
+    torch.manual_seed(0)
+    words = tokenizer("bytes-bpe")
+    end = words.encode("<|endoftext|>")[0]
+    config = hf.GPT2Config(
+        vocab_size=len(words), n_positions=64, n_embd=16, n_layer=2, n_head=2,
+        bos_token_id=end, eos_token_id=end,
+    )  # fmt: skip
+    return scrambled(hf.GPT2LMHeadModel(config), path, "bytes-bpe")
+
+
+def bert(path: Path) -> Path:
+    torch.manual_seed(0)
+    config = hf.BertConfig(
+        vocab_size=len(tokenizer("wordpiece")), hidden_size=16, num_hidden_layers=2,
+        num_attention_heads=2, intermediate_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    return scrambled(hf.BertForMaskedLM(config), path, "wordpiece")
 
 
 @torch.inference_mode()

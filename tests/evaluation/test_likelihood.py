@@ -18,6 +18,7 @@ from regard.models.gpt import GPT
 from tests.decoding.small import ALL, talking, tokenizer
 from tests.evaluation.likelihoods import directly, speaking
 from tests.laws.zoo import ZOO, Specimen
+from tests.objectives.rules import tiny
 from tests.refusals import refuses
 
 CONTEXTS = ["The cat sat", "The ca", "The cat sat on the mat. It's not the dog that did it, ", "猫"]
@@ -143,6 +144,24 @@ def test_lists_of_different_length_and_empty_completions_are_refused() -> None:
         score(loaded, ["a\ud800"], ["c"])
     with refuses(ConfigError, "length is 1"):
         score(loaded, ["a"], ["c"], length=1)
+
+
+@torch.no_grad()
+def test_products_of_a_masked_model_are_no_probabilities_of_texts() -> None:
+    """Over all texts of two tokens those of GPT sum to one, and those of BERT do not."""
+    size = 6
+    texts = torch.cartesian_prod(torch.arange(size), torch.arange(size))
+    shape: dict[str, Any] = {"dtype": torch.float64, "vocab_size": size, "scale": 60.0}
+    gpt, bert = (tiny(name, **shape).eval() for name in ("gpt", "bert"))
+    before = torch.cat([torch.zeros_like(texts[:, :1]), texts[:, :1]], 1)  # 0: a text begins
+    logprobs = gpt.logits(gpt(before)).log_softmax(-1).gather(2, texts[:, :, None])
+    assert float(logprobs.sum((1, 2)).exp().sum()) == pytest.approx(1.0)
+    product = torch.ones(len(texts), dtype=torch.float64)
+    for place in (0, 1):
+        masked = texts.index_fill(1, torch.tensor([place]), 0)
+        shares = bert.logits(bert(masked)).softmax(-1)[:, place]
+        product *= shares.gather(1, texts[:, place : place + 1])[:, 0]
+    assert abs(float(product.sum()) - 1) > 0.01
 
 
 def test_a_masked_model_is_refused_with_those_that_can() -> None:

@@ -17,7 +17,7 @@ from regard.evaluation.minimal_pairs import SentencePair, summarized
 from regard.evaluation.options import EvaluateOptions as Plan
 from regard.evaluation.test import examine
 from tests.decoding.small import ZOO, tokenizer
-from tests.evaluation.likelihoods import speaking
+from tests.evaluation.likelihoods import bert, gpt2, speaking
 from tests.html import Page
 from tests.refusals import refuses
 
@@ -39,32 +39,6 @@ def blimp(place: Path) -> str:
     names = ("sentence_good", "sentence_bad", "UID", "linguistics_term")
     rows = [dict(zip(names, pair, strict=True)) | {"field": "grammar"} for pair in PAIRS]
     return write(place / "blimp.jsonl", rows)
-
-
-def scrambled(model: Any, path: Path, kind: str) -> Any:
-    with torch.no_grad():
-        for value in model.parameters():
-            value.normal_(0, 0.2)
-    model.eval().save_pretrained(path)
-    tokenizer(kind).save(path)
-    return model
-
-
-def gpt2(path: Path) -> Any:
-    torch.manual_seed(0)
-    config = hf.GPT2Config(
-        vocab_size=len(tokenizer("bytes-bpe")), n_positions=64, n_embd=16, n_layer=2, n_head=2
-    )
-    return scrambled(hf.GPT2LMHeadModel(config), path, "bytes-bpe")
-
-
-def bert(path: Path) -> Any:
-    torch.manual_seed(0)
-    config = hf.BertConfig(
-        vocab_size=len(tokenizer("wordpiece")), hidden_size=16, num_hidden_layers=2,
-        num_attention_heads=2, intermediate_size=32, max_position_embeddings=64,
-    )  # fmt: skip
-    return scrambled(hf.BertForMaskedLM(config), path, "wordpiece")
 
 
 def rows_of(out: Path) -> list[dict[str, Any]]:
@@ -90,7 +64,8 @@ def agrees(out: Path, result: dict[str, Any], expected: list[tuple[float, float]
 
 
 def test_a_causal_model_is_scored_by_log_likelihood(tmp_path: Path) -> None:
-    theirs, words = gpt2(tmp_path / "gpt2"), tokenizer("bytes-bpe")
+    theirs = hf.GPT2LMHeadModel.from_pretrained(gpt2(tmp_path / "gpt2"))
+    words = tokenizer("bytes-bpe")
     end = words.encode("<|endoftext|>")
 
     def total(text: str) -> float:
@@ -106,7 +81,8 @@ def test_a_causal_model_is_scored_by_log_likelihood(tmp_path: Path) -> None:
 
 
 def test_a_masked_model_is_scored_by_pseudo_log_likelihood(tmp_path: Path) -> None:
-    theirs, words = bert(tmp_path / "bert"), tokenizer("wordpiece")
+    theirs = hf.BertForMaskedLM.from_pretrained(bert(tmp_path / "bert"))
+    words = tokenizer("wordpiece")
     cls, sep, mask = (words.ready.token_to_id(name) for name in ("[CLS]", "[SEP]", "[MASK]"))
 
     def total(text: str) -> float:

@@ -60,6 +60,8 @@ def test_baseline(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert report["orders"][1]["ngrams"] == len(model.levels[1])
     monkeypatch.setattr(study, "CHUNK", 7)  # many cuts inside documents
     assert baseline(data, 4)["nats"] == pytest.approx(nats, rel=1e-12)
+    documents = study.document_nats(study.count(data, 4), valid)
+    np.testing.assert_allclose(documents, [part.sum() for part in each], rtol=1e-12)
     assert {file.name: file.stat().st_mtime_ns for file in data.iterdir()} == files
 
 

@@ -38,7 +38,7 @@ def test_the_page_says_everything(tmp_path):
     assert page.data["figures"] == report["figures"]
     assert page.data["intervals"] == {k: list(v) for k, v in report["intervals"].items()}
     low, high = report["intervals"]["accuracy"]
-    assert f"{low:.4g} – {high:.4g}" in page.text
+    assert f"{low:.4f} – {high:.4f}" in page.text
     assert "95% intervals by bootstrap over examples (1,000 resamples)" in page.text
     assert "new is better (accuracy +0." in page.text and "McNemar, exact" in page.text
     assert "new 更好（准确率 +0." in page.text and "McNemar 检验（精确）" in page.text

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from regard.core.errors import InputError
-from regard.metrics.significance import mcnemar, randomisation, swaps
+from regard.metrics.significance import mcnemar, randomization, swaps
 from tests.metrics.kinds import compare, figures_of, measured
 from tests.refusals import refuses
 
@@ -79,7 +79,7 @@ def test_random_swaps_approach_the_enumeration_and_scipy():
     second = [x + y for x, y in zip(first, draw.normal(1.5, 3, count), strict=True)]
     figures = measured("model", gold * 2, first + second).weighted
     exact, drawn = (
-        randomisation(figures, count, np.arange(count), resamples=n)["bits_per_byte"]
+        randomization(figures, count, np.arange(count), resamples=n)["bits_per_byte"]
         for n in (2**count, 2**count - 1)
     )
     theirs = stats.permutation_test(

@@ -70,6 +70,19 @@ def test_packed_chunks_tile_the_split(
         assert len(context) >= min(i, overlap) + 1
 
 
+def test_every_position_guesses_the_token_after_it(corpus: Corpus) -> None:
+    objective = make(CausalObjective, corpus, seq_len=16)
+    model = tiny("gpt").eval()
+    batch = objective.collate([objective.sample(0, i) for i in range(3)])
+    assert torch.equal(batch["targets"][:, :-1], batch["tokens"][:, 1:])
+    assert batch["scored"].all()
+    loss = objective.loss(model, batch)
+    logprobs = model.logits(model(batch["tokens"])).log_softmax(-1)  # one forward pass
+    nats = -logprobs.gather(2, batch["targets"][:, :, None]).sum()
+    torch.testing.assert_close(next(iter(loss.sums.values())), nats)
+    assert set(loss.counts.values()) == {3.0 * 16}
+
+
 @few(15)
 @given(st.integers(1, 12), st.integers(0, 11), st.integers(0, 99))
 def test_separate_chunks_never_cross_a_document(

@@ -183,3 +183,21 @@ def test_compiled_is_eager() -> None:
 def test_refusals(epsilon: float, words: int, kind: str, refusal: Refusal) -> None:
     with refuses(*refusal):
         smoothing(epsilon, words, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cross_entropy_is_the_divergence_plus_a_constant(kind: str) -> None:
+    """For soft targets as well, whatever the model says; so both teach the same."""
+    constants = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        logits = torch.randn(ROWS, WORDS, dtype=torch.float64, requires_grad=True)
+        target = torch.randint(PAD + 1, WORDS, (ROWS,))
+        log_probs, q = logits.log_softmax(-1), smoothed(0.1, WORDS, kind, target)
+        loss = Given(WORDS).softened(logits, target, smoothing(0.1, WORDS, kind, PAD))
+        divergence = F.kl_div(log_probs, q, reduction="sum")
+        constants.append(float((loss.sum() - divergence).detach()) / ROWS)
+        slopes = [torch.autograd.grad(x, logits, retain_graph=True)[0]
+                  for x in (loss.sum(), divergence)]  # fmt: skip
+        torch.testing.assert_close(*slopes)
+    assert constants == pytest.approx([constants[0]] * 3) and constants[0] > 0.1

@@ -305,6 +305,20 @@ def test_a_small_model_learns_to_translate(family: str, home: Path, tmp_path: Pa
           [False] * len(texts_of(run)) + [True] * len(texts_of(run, "valid")))  # fmt: skip
 
 
+def test_a_run_of_pairs_translates_and_does_no_other_task(home: Path, tmp_path: Path) -> None:
+    run = learned(
+        recipe(model(home, "transformer"), home / "pairs.tsv", "translate"), tmp_path / "run"
+    )
+    for name in ("task.json", "manifest.json"):  # as 'regard train' leaves it
+        (run / name).unlink(missing_ok=True)
+    loaded = load(run)
+    assert TextPredictor(loaded).task == "translate"
+    assert TextPredictor(loaded, task="summarize").task == "summarize"
+    for task in ("classify", "tag", "answer", "choose"):
+        with refuses(ConfigError, task):
+            TextPredictor(loaded, task=task)
+
+
 @pytest.mark.parametrize("family", ["t5", "transformer"])
 def test_classes_are_written(family: str, home: Path, tmp_path: Path) -> None:
     examples = [{"text": w, "label": "good" if w in WORDS[:5] else "bad"} for w in WORDS]

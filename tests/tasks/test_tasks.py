@@ -22,8 +22,10 @@ from regard.data.examples import (
 )
 from regard.tasks import TASKS, read, task
 from regard.tasks.check import check
+from regard.tasks.embed import EmbedExample
 from regard.tasks.link import EntityCandidate, Mention
 from regard.tasks.multilabel import MultiLabelExample
+from regard.tasks.rerank import RankedExample
 from tests.refusals import refuses
 
 PARIS = (EntityCandidate("Paris", "a city"), EntityCandidate("Paris Hilton", "a person"))
@@ -56,6 +58,10 @@ EXAMPLES: dict[str, list[Example]] = {
         Mention("Paris is large.", "Paris", PARIS, "Paris"),
         Mention("Paris sang.", "Paris", PARIS, "Paris Hilton"),
     ],
+    "embed": [EmbedExample("He ran.", "He fled.", (), 0.9), EmbedExample("He ran.", "It rains.",
+     (), 0.1)],
+    "rerank": [RankedExample("Who ran?", ("Tom ran.", "It rains."), (1.0, 0.0)),
+     RankedExample("Why?", ("Rain.",), (0.5,))],
 }  # fmt: skip
 
 
@@ -120,7 +126,7 @@ class TestTask:
         for example in EXAMPLES[name]:
             assert example.labeled
             bare = example.without_gold()
-            assert bare.labeled == (name in ("converse", "prefer"))
+            assert bare.labeled == (name in ("converse", "prefer", "embed"))
             assert list(bare.inputs()) and bare.asked() == example.asked()
 
     def test_text_is_written_or_refused(self, name: str) -> None:

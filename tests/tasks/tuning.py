@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Tokenizer as Fast
-from tokenizers import models, pre_tokenizers
+from tokenizers import models, pre_tokenizers, processors
 
 from regard.core.seeding import keyed
 from regard.data.tokenizer import Tokenizer
@@ -44,9 +44,9 @@ def of_words(words: Sequence[str], roles: dict[str, str], more: Sequence[str] = 
     return declared(fast, roles)
 
 
-def declared(fast: Fast, roles: dict[str, str]) -> Tokenizer:
+def declared(fast: Fast, roles: dict[str, str], **more: Any) -> Tokenizer:
     """With the files that say which token plays which role."""
-    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"} | more
     config |= {f"{role}_token": word for role, word in roles.items()}
     files = {"tokenizer.json": fast.to_str(), "tokenizer_config.json": json.dumps(config)}
     return Tokenizer(fast, {name: text.encode() for name, text in files.items()})
@@ -62,12 +62,23 @@ def tiny(family: str, heads_of: dict[str, int], /, **options: Any) -> Any:
     return card.model(card.config(**{k: v for k, v in options.items() if k in known}), heads_of)
 
 
-def bert(directory: Path, *, layers: int = 2, **changes: Any) -> Path:
+def marking() -> Tokenizer:
+    """The tokenizer whose own file puts [CLS] and [SEP] around texts, as others read it."""
+    plain = tokenizer()
+    ends = (("[SEP]", WORDS.index("[SEP]")), ("[CLS]", WORDS.index("[CLS]")))
+    plain.ready.post_processor = processors.BertProcessing(*ends)
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    return declared(plain.ready, ROLES, model_input_names=names)
+
+
+def bert(
+    directory: Path, *, layers: int = 2, words: Tokenizer | None = None, **changes: Any
+) -> Path:
     """A model directory with the heads of pre-training."""
     torch.manual_seed(1)
     shape: dict[str, Any] = {"width": 32, "heads": 2, "ffn_size": 64, "context": 32}
     config = BertConfig(vocab_size=len(WORDS), layers=layers, **(shape | changes))
-    return save(Bert(config).initialize(), directory, tokenizer())
+    return save(Bert(config).initialize(), directory, words or tokenizer())
 
 
 def model(directory: Path, family: str) -> Path:

@@ -11,9 +11,11 @@ from regard.core.seeding import keyed, seed_torch
 from regard.formats.directory import save
 from regard.methods.finetune.run import finetune
 from regard.models.gpt import GPT, GPTConfig
+from regard.models.llama import Llama, LlamaConfig
 from regard.models.longformer import Longformer, LongformerConfig
 from regard.models.lstm import LSTM, LSTMConfig
 from regard.models.t5 import T5, T5Config
+from regard.models.transformer_xl import TransformerXL, TransformerXLConfig
 from regard.models.xlnet import XLNet, XLNetConfig
 from tests.tasks import tuning
 
@@ -28,6 +30,20 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "gpt": lambda: GPT(GPTConfig(**SHAPE, context=32)),
     "xlnet": lambda: XLNet(XLNetConfig(**SHAPE, head_size=16)),
     "longformer": lambda: Longformer(LongformerConfig(**SHAPE, context=64, window=4)),
+    "transformer-xl": lambda: TransformerXL(
+        TransformerXLConfig(
+            **SHAPE | {"dropout": 0.0}, cutoffs=(), ratio=1, head_size=16, mem_len=12, clamp_len=0
+        )
+    ),
+    "llama": lambda: Llama(
+        LlamaConfig(
+            **{
+                name: SHAPE[name] for name in ("vocab_size", "width", "layers", "heads", "ffn_size")
+            },
+            kv_heads=1,
+            context=48,
+        )
+    ),
     "lstm": lambda: LSTM(LSTMConfig(vocab_size=len(tuning.WORDS), width=32, layers=1)),
 }
 
@@ -98,6 +114,34 @@ def translations(count: int, seed: int) -> list[dict[str, str]]:
     return [{"source": text, "target": text[::-1]} for text in texts(count, seed)]
 
 
+def topics(count: int, seed: int) -> list[dict[str, Any]]:
+    """Texts of every class that one of their words tells; some have none."""
+    labels = {word: kind for kind, words in (("good", tuning.GOOD), ("bad", tuning.BAD))
+              for word in words} | {"music": "sound"}  # fmt: skip
+    return [
+        {"text": text, "labels": sorted({labels[w] for w in text.split() if w in labels})}
+        for text in texts(count, seed)
+    ]
+
+
+def mentions(count: int, seed: int) -> list[dict[str, Any]]:
+    """The film that is described as great is meant."""
+    candidates = [{"name": "warm film", "description": "great moving"},
+                  {"name": "cold film", "description": "dull poor"}]  # fmt: skip
+    return [
+        {"text": f"the film {text}", "mention": "film", "label": "warm film",
+         "candidates": candidates[:: -1 if i % 2 else 1]}
+        for i, text in enumerate(texts(count, seed))
+    ]  # fmt: skip
+
+
+def candidates(count: int, seed: int) -> list[dict[str, Any]]:
+    return [
+        {"query": text[::-1], "positive": text, "label": i % 2}
+        for i, text in enumerate(texts(count, seed))
+    ]
+
+
 def talks(count: int, seed: int) -> list[dict[str, list[str]]]:
     every = texts(3 * count, seed)
     return [{"turns": every[3 * i : 3 * i + 3]} for i in range(count)]
@@ -112,6 +156,9 @@ MADE: dict[str, Callable[[int, int], list[Any]]] = {
     "answer": questions,
     "translate": translations,
     "converse": talks,
+    "multilabel": topics,
+    "link": mentions,
+    "rerank": candidates,
 }
 RUNS: dict[str, dict[str, Any]] = {  # what is not the same for all
     "reviewer": {"task": "classify", "examples": 160, "steps": 40, "rate": 0.01},
@@ -125,6 +172,9 @@ RUNS: dict[str, dict[str, Any]] = {  # what is not the same for all
     "answerer": {"task": "answer", "steps": 3},
     "translator": {"task": "translate", "model": "t5", "steps": 2},
     "talker": {"task": "converse", "model": "gpt", "steps": 2},
+    "sorter": {"task": "multilabel", "examples": 160, "steps": 60, "rate": 0.01},
+    "linker": {"task": "link", "steps": 4},
+    "ranker": {"task": "rerank", "steps": 4},
 }
 
 
