@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from regard.core import VERSION
 from regard.core.errors import RegardError, RequestError, UnknownName
-from regard.serve import encoders, openai, ours
+from regard.serve import encoders, looking, openai, ours, playground
 from regard.serve.docs import page
 from regard.serve.gate import (
     GONE,
@@ -31,6 +31,7 @@ from regard.serve.options import ServeOptions
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"description": "The request is wrong; the message says why."},
     401: {"description": "The key is missing or wrong."},
+    403: {"description": "Another site asks, and the server has no key."},
     404: {"description": "There is no such model."},
     408: {"description": "The request took too long to arrive."},
     413: {"description": "The request is too large."},
@@ -52,7 +53,7 @@ def create_app(models: ServedModels, options: ServeOptions) -> RequestGate:
         responses=ERRORS,
     )
     app.state.server = state
-    for module in (openai, encoders, ours):
+    for module in (openai, encoders, ours, looking, playground):
         app.include_router(module.router)
     add_own_routes(app, state)
     app.add_exception_handler(RequestValidationError, refuse_body)
@@ -82,7 +83,7 @@ def add_own_routes(app: FastAPI, state: ServerState) -> None:
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(page(app.openapi()))
+        return HTMLResponse(page(app.openapi()), headers=playground.HEADERS)
 
 
 def without_422(description: dict[str, Any]) -> dict[str, Any]:
@@ -135,11 +136,18 @@ async def refuse_route(request: Request, error: Exception) -> JSONResponse:
         message = str(UnknownName("route", request.url.path[:100], paths))
     elif error.status_code == 405:
         message = f"{request.url.path[:100]} does not answer {request.method}"
+    elif error.status_code == 400:  # numbers or brackets beyond what the parser of JSON takes
+        message = "the body is not valid JSON: it is nested too deeply, or a number is too long"
     else:
         message = str(error.detail)
     refusal = RequestError(message, error.status_code)
     headers = error_headers(refusal) | dict(error.headers or {})
     return JSONResponse(error_body(refusal), refusal.status, headers=headers)
+
+
+def is_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
 
 
 async def refuse_body(request: Request, error: Exception) -> JSONResponse:
@@ -150,6 +158,9 @@ async def refuse_body(request: Request, error: Exception) -> JSONResponse:
     where, kind = ".".join(place), first["type"]
     if kind == "json_invalid":
         message = f"the body is not valid JSON: {first.get('ctx', {}).get('error', '')}"
+        where = ""  # it counts characters
+    elif not where and not is_json(request):
+        message = "the body is not said to be JSON; send it with 'content-type: application/json'"
     elif kind == "extra_forbidden":
         message = f"{where} is not a field of {request.url.path}; leave it out"
     elif kind == "missing":

@@ -19,6 +19,7 @@ from regard.serve.models import ServedModel
 from regard.serve.worker import Done, Job
 
 T = TypeVar("T")
+SILENCE = object()  # stands among the events of a job
 Event = tuple[int, NewToken | Ended]  # with the number of the prompt
 
 
@@ -110,15 +111,16 @@ async def watched(
     gate then cancels what is left."""
     queue, left = jobs[0].events, len(jobs)
     watcher = asyncio.create_task(gone(request, queue))
+    alarm = Alarm(jobs[0], ping)
     try:
         while left:
-            try:
-                number, event = queue.get_nowait() if queue.qsize() else await soon(jobs[0], ping)
-            except TimeoutError:
+            number, event = await queue.get()
+            if event is SILENCE:
                 if jobs[0].dead():
-                    raise jobs[0].late() from None
+                    raise jobs[0].late()
                 yield 0, None
                 continue
+            alarm.last = time.monotonic()
             if isinstance(event, ClientGone):
                 raise event
             if not isinstance(event, Done):
@@ -130,13 +132,29 @@ async def watched(
             jobs[number].result = event.result
     finally:
         watcher.cancel()
+        alarm.timer.cancel()
 
 
-async def soon(job: Job, ping: float | None) -> tuple[int, Any]:
-    """Waits for an event, until the deadline or until it is time for a ping."""
-    left = max(0.0, job.deadline - time.monotonic()) + 0.05
-    async with asyncio.timeout(left if ping is None else min(left, ping)):
-        return await job.events.get()
+class Alarm:
+    """Puts SILENCE among the events of a job when its deadline has passed, and whenever there was
+    nothing for `ping` seconds. One timer for a request costs less than one for each token."""
+
+    def __init__(self, job: Job, ping: float | None) -> None:
+        self.job, self.ping, self.last = job, ping, time.monotonic()
+        self.timer = self.armed()
+
+    def due(self) -> float:
+        end = self.job.deadline + 0.05
+        return end if self.ping is None else min(end, self.last + self.ping)
+
+    def armed(self) -> asyncio.TimerHandle:
+        return self.job.loop.call_later(max(0.01, self.due() - time.monotonic()), self.ring)
+
+    def ring(self) -> None:
+        if time.monotonic() >= self.due():
+            self.job.events.put_nowait((0, SILENCE))
+            self.last = time.monotonic()
+        self.timer = self.armed()
 
 
 async def gone(request: Request, queue: asyncio.Queue[tuple[int, Any]]) -> None:

@@ -5,36 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jinja2 import Environment
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>regard serve</title>
-<meta name="viewport" content="width=device-width">
-<style>
-:root { color-scheme: light dark }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-h2 { border-bottom: 1px solid; margin-top: 2rem }
-code, pre { font: 14px/1.4 ui-monospace, monospace }
-pre { overflow: auto; padding: .75rem; border: 1px solid; border-radius: .4rem }
-td { padding: .15rem .75rem .15rem 0; vertical-align: top }
-</style></head><body>
-<h1>regard serve</h1>
-<p>The description for programs is <a href="openapi.json">openapi.json</a>.</p>
-{% for tag, routes in groups.items() %}<h2>{{ tag }}</h2>
-{% for route in routes %}<h3><code>{{ route.method }} {{ route.path }}</code></h3>
-<p>{{ route.summary }}</p>
-{% if route.fields %}<table>{% for field in route.fields %}<tr>
-<td><code>{{ field.name }}</code></td>
-<td>{{ field.kind }}{{ ", required" if field.required else "" }}</td><td>{{ field.about }}</td></tr>
-{% endfor %}</table>{% endif %}
-{% if route.curl %}<pre>{{ route.curl }}</pre>{% endif %}
-{% endfor %}{% endfor %}</body></html>"""
+from regard.core.text import Bilingual
+from regard.report import pages
+from regard.report.charts import Text
+from regard.report.pages import both_of, filled, translated, words
 
 
 def page(description: dict[str, Any]) -> str:
     """Returns the page of an OpenAPI description."""
     schemas = description.get("components", {}).get("schemas", {})
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}  # by their tag
     for path, methods in description["paths"].items():
         for method, route in methods.items():
             body = route.get("requestBody", {}).get("content", {}).get("application/json", {})
@@ -44,35 +24,44 @@ def page(description: dict[str, Any]) -> str:
                 {
                     "method": method.upper(),
                     "path": path,
-                    "summary": route.get("summary", ""),
+                    "summary": in_both(route.get("summary", "")),
                     "fields": fields(schema),
                     "curl": curl(method, path, schema),
                 }
             )
-    return Environment(autoescape=True).from_string(PAGE).render(groups=groups)
+    named = [(in_both(tag), routes) for tag, routes in groups.items()]
+    return pages.page("routes", words("routes")["title"], locales=["routes"], groups=named)
 
 
-def fields(schema: dict[str, Any]) -> list[dict[str, Any]]:
+def in_both(text: str) -> Text:
+    return translated(text, "routes")
+
+
+def fields(schema: dict[str, Any]) -> list[tuple[str, Text, str, Text]]:
+    """Returns a row for each field: its name, its kind, whether it is required, what it means."""
     required = schema.get("required", [])
     return [
-        {
-            "name": name,
-            "kind": kind_of(field),
-            "required": name in required,
-            "about": field.get("description", ""),
-        }
+        (name, kind_of(field), "✓" if name in required else "",
+         in_both(field.get("description", "")))
         for name, field in schema.get("properties", {}).items()
-    ]
+    ]  # fmt: skip
 
 
-def kind_of(field: dict[str, Any]) -> str:
+def kind_of(field: dict[str, Any]) -> Bilingual:
+    """Returns what a value may be; values to choose from and names of schemas stay as they are."""
+    known = words("routes")
     if "anyOf" in field:
-        kinds = dict.fromkeys(kind_of(one) for one in field["anyOf"])
-        return " or ".join(kind for kind in kinds if kind != "null")
+        kinds = [kind_of(one) for one in field["anyOf"] if one.get("type") != "null"]
+        return Bilingual(
+            *(word.join(dict.fromkeys(names))
+              for word, names in zip(known["or"], zip(*kinds, strict=True), strict=True))
+        )  # fmt: skip
     if "enum" in field:
-        return ", ".join(map(str, field["enum"]))
+        return both_of(", ".join(map(str, field["enum"])))
     kind = str(field.get("type", field.get("$ref", "any").rpartition("/")[2]))
-    return f"list of {kind_of(field['items'])}" if kind == "array" and "items" in field else kind
+    if kind == "array" and "items" in field:
+        return filled(known["list_of"], items=kind_of(field["items"]))
+    return known.get(f"kind_{kind}") or both_of(kind)
 
 
 def curl(method: str, path: str, schema: dict[str, Any]) -> str:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Annotated, Any
 
@@ -100,7 +102,7 @@ async def rerank(
     request: Request, body: RerankBody, model: str | None = None
 ) -> list[dict[str, Any]]:
     served = state_of(request).models.find(model)
-    scores = await similarities(request, served, body.query, body.texts, body.truncate)
+    scores = await relevances(request, served, body)
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
     return [
         {"index": i, "score": scores[i]} | ({"text": body.texts[i]} if body.return_text else {})
@@ -121,17 +123,38 @@ async def similarity(
 
 
 def embedding_call(loaded: LoadedModel, normalize: bool = True) -> Call:
-    def call(texts: list[str]) -> Any:
+    def call(texts: list[str | list[int]]) -> Any:
         return loaded.embed(texts, normalize=normalize)
 
     return call, ("embed", normalize)
 
 
 def texts_to_embed(
-    served: ServedModel, loaded: LoadedModel, texts: Sequence[str], truncate: bool
+    served: ServedModel, loaded: LoadedModel, texts: Sequence[str | list[int]], truncate: bool
 ) -> list[int]:
     """Returns the number of tokens of each text; refuses those that the model cannot read."""
-    return lengths(served, loaded, [(text, None) for text in texts], served.facts.context, truncate)
+    assert loaded.tokenizer is not None
+    limit, counts = served.facts.context, []
+    around = loaded.tokenizer.encode("")  # the special tokens, which ids come without
+    for text in texts:
+        if isinstance(text, str):
+            counts += lengths(served, loaded, [(text, None)], limit, truncate)
+            continue
+        check_ids(loaded, text)
+        if not truncate:
+            check_input(served, [*text, *around], limit, "text")
+        counts.append(len(text) + len(around))
+    return counts
+
+
+def check_ids(loaded: LoadedModel, ids: Sequence[int]) -> None:
+    most = loaded.config.vocab_size
+    for token in ids:
+        if not 0 <= token < most:
+            raise RequestError(
+                f"the input holds {token}, which is not an id of this model; ids go from 0 to "
+                f"{most - 1}, or send texts", param="input",
+            )  # fmt: skip
 
 
 def lengths(
@@ -181,6 +204,29 @@ async def classified(
         if len({pair[1] is None for pair in pairs}) > 1:
             raise RequestError("some inputs are single texts and some are pairs; send one kind")
         return await ask(request, served, call, pairs, ("classify", pairs[0][1] is None))
+
+
+async def relevances(request: Request, served: ServedModel, body: RerankBody) -> list[float]:
+    """A cross-encoder reads each text with the query: its score is from 0 to 1, the sigmoid of its
+    raw score. The scores of other models are raw in any case."""
+    if "rerank" not in served.facts.verbs:
+        return await similarities(request, served, body.query, body.texts, body.truncate)
+    async with served.use() as loaded:
+        limit = predictor(loaded, TASKS["rerank"], {}).length
+        pairs = [(body.query, text) for text in body.texts]
+        await in_thread(lengths, served, loaded, pairs, limit, body.truncate)
+
+        def call(rows: list[tuple[str, str]]) -> Any:
+            return loaded.predict([{"query": a, "positive": b} for a, b in rows])
+
+        scores = [float(p.value[0]) for p in await ask(request, served, call, pairs, "rerank")]
+    return [log_odds(score) for score in scores] if body.raw_scores else scores
+
+
+def log_odds(share: float) -> float:
+    """Undoes a sigmoid; a share that was rounded to 0 or 1 is taken to be next to it."""
+    share = min(max(share, sys.float_info.min), 1 - sys.float_info.epsilon / 2)
+    return math.log(share / (1 - share))
 
 
 async def similarities(

@@ -11,22 +11,26 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from regard.core.errors import ConfigError, InputError, RequestError, UnknownName
 from regard.serve.models import ServedModels
-from regard.serve.options import ServeOptions
+from regard.serve.options import ServeOptions, is_loopback
 
 LOG = logging.getLogger("regard.serve")
-OPEN = {"/health", "/ready"}  # need no key, for probes
-ALWAYS = {*OPEN, "/metrics"}  # are answered during shutdown
+PROBES = {"/health", "/ready"}
+OPEN = {*PROBES, "/"}  # need no key; the page asks for it
+ALWAYS = {*PROBES, "/metrics"}  # are answered during shutdown
 TYPES = {
     401: "authentication_error",
     429: "rate_limit_error",
     **dict.fromkeys((500, 503, 504), "server_error"),
 }
+LINGER = 2.0  # seconds in which the body of a refused request is still read
 GONE = 499  # the status of a client that has gone, in the figures alone
 JOBS = "regard.jobs"  # where the jobs of a request stand in its scope
 Message = dict[str, Any]
@@ -39,6 +43,7 @@ class ServerState:
         self.models, self.options = models, options
         self.closing = False  # True: new requests are refused, accepted ones are finished
         self.active = 0  # requests that are being answered
+        self.most = options.requests(len(models.models))
 
     @property
     def metrics(self) -> Any:
@@ -102,7 +107,8 @@ class RequestGate:
         try:
             self.check(scope, path)
             body = await self.body(scope, receive)
-            await self.app(scope, replayed(body, receive), exchange.send)
+            async with exchange.read():
+                await self.app(scope, replayed(body, receive), exchange.send)
         except ClientGone:
             exchange.status = exchange.status or GONE
         except Exception as error:
@@ -110,7 +116,7 @@ class RequestGate:
                 refusal = as_request_error(error, self.state)
                 if exchange.status:  # too late for another: the connection is closed
                     raise
-                await exchange.refuse(refusal)
+                await exchange.refuse(refusal, receive)
         finally:
             self.state.active -= 1
             for job in scope.get(JOBS, ()):  # whatever nobody waits for any more
@@ -125,6 +131,13 @@ class RequestGate:
             raise RequestError(
                 "the server is shutting down; try again soon", 503, "shutting_down", retry_after=5
             )
+        if self.state.active > self.state.most and path not in ALWAYS:
+            raise RequestError(
+                f"the server is answering {self.state.most} requests, and takes no more at once; "
+                "try again in 1 s", 429, "rate_limit_exceeded", retry_after=1,
+            )  # fmt: skip
+        if self.key is None and path not in PROBES:
+            check_site(headers)
         if self.key is not None and path not in OPEN:
             scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
             right = hmac.compare_digest(hashlib.sha256(key.strip()).digest(), self.key)
@@ -168,6 +181,26 @@ class RequestGate:
             ) from None
 
 
+def check_site(headers: Mapping[bytes, bytes]) -> None:
+    """Refuses what pages of other sites send from the browser of a person at this machine. A site
+    may even give its own name the address of this machine (DNS rebinding) to read the answers. A
+    server with a key need not care: such a page does not know it."""
+    host, origin = (headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin"))
+    try:
+        known = not host or is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:  # brackets without an address
+        known = False
+    if known and (not origin or origin.lower() == f"http://{host}".lower()):
+        return
+    what = f"the page of {origin[:100]}" if known else f"the name {host[:100]!r}"
+    raise RequestError(
+        f"this server has no key, so it answers this machine and its own page alone, and not {what}"
+        "; start it with --api-key, or ask http://127.0.0.1",
+        403,
+        "other_site",
+    )
+
+
 def as_utf8(body: bytes) -> bytes:
     try:
         body.decode()
@@ -192,28 +225,71 @@ class Exchange:
 
     def __init__(self, send: Any, patience: float) -> None:
         self.raw, self.patience, self.status, self.finished = send, patience, 0, False
+        self.stuck: float | None = None  # the time since which the client reads nothing
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[None]:
+        """Ends what is inside if the client does not read. The time is looked at now and then: a
+        timer for each message would cost more than the message."""
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle | None = None
+
+        def look(limit: asyncio.Timeout) -> None:
+            nonlocal timer
+            if self.stuck is not None and loop.time() - self.stuck >= self.patience:
+                limit.reschedule(loop.time())
+            else:
+                timer = loop.call_later(self.patience / 4, look, limit)
+
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                look(limit)
+                yield
+        except TimeoutError:
+            if limit.expired():
+                raise ClientGone from None
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+        self.stuck = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(self.patience):
-                await self.raw(message)
-        except (TimeoutError, OSError):
+            await self.raw(message)
+        except OSError:
             raise ClientGone from None
+        self.stuck = None
         self.finished = message["type"] == "http.response.body" and not message.get("more_body")
 
-    async def refuse(self, error: RequestError) -> None:
+    async def refuse(self, error: RequestError, receive: Any) -> None:
+        """Sends a refusal. Where it closes the connection, what the client is still sending is
+        read and dropped for a while: else the system would cut it off before it has the answer,
+        and a proxy would say 502."""
         body = json.dumps(error_body(error), ensure_ascii=False).encode()
         headers = error_headers(error) | {"content-length": str(len(body))}
-        await self.send(
-            {
-                "type": "http.response.start",
-                "status": error.status,
-                "headers": encoded(headers),
-            }
-        )
-        await self.send({"type": "http.response.body", "body": body})
+        start = {
+            "type": "http.response.start", "status": error.status, "headers": encoded(headers),
+        }  # fmt: skip
+        closes = "connection" in headers
+        async with self.read():
+            await self.send(start)
+            await self.send({"type": "http.response.body", "body": body, "more_body": closes})
+            if closes:
+                await drained(receive)
+                await self.send({"type": "http.response.body", "body": b""})
+
+
+async def drained(receive: Any) -> None:
+    """Reads until the body ends or the client goes, for a bounded time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER):
+            while (message := await receive())["type"] == "http.request":
+                if not message.get("more_body"):
+                    return
 
 
 def encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.core.errors import RegardError
 from regard.decoding.batcher import Batcher, Continuation, NewToken
-from regard.serve.worker import Done, Job
+from regard.serve.worker import Done, Job, deliver
 
 if TYPE_CHECKING:
     from regard.serve.worker import Worker
@@ -51,21 +51,31 @@ class GenerationLane:
         if not self.running or self.batcher is None:
             return
         try:
-            done = self.batcher.step()
+            done = self.batcher.choose()
+            self.tell([job for job in self.running if job.continuation not in done])
+            self.batcher.read()
+            # An end is told after the others' step: the next requests then join together.
+            self.tell([job for job in self.running if job.continuation in done], ended=True)
         except Exception as error:  # memory, or a defect: the batch is lost, the server is not
             self.fail(error)
-            return
+
+    def tell(self, jobs: list[WritingJob], ended: bool = False) -> None:
+        """Hands out the new tokens of texts, which clients get while they are read."""
+        assert self.batcher is not None
         metrics, name = self.worker.metrics, self.worker.name
         metrics.rows.labels(name).set(sum(one.rows for one in self.batcher.running))
-        for job in list(self.running):
-            events, job.continuation.events = job.continuation.events, []
-            new = sum(isinstance(event, NewToken) for event in events)
-            metrics.tokens.labels(name, "completion").inc(new)
-            job.put(*events)
-            if job.continuation in done:
+        news: list[tuple[Job, list[Any]]] = []
+        for job in jobs:
+            events: list[Any] = job.continuation.events
+            job.continuation.events = []
+            if ended:
                 self.running.remove(job)
                 self.worker.finished(job)
-                job.put(Done(error=job.continuation.error))
+                events.append(Done(error=job.continuation.error))
+            news.append((job, events))
+        deliver(news)
+        new = sum(isinstance(event, NewToken) for _, events in news for event in events)
+        metrics.tokens.labels(name, "completion").inc(new)
 
     def join(self, waiting: list[WritingJob]) -> None:
         model = waiting[0].continuation.decoder.model

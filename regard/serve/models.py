@@ -8,21 +8,27 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.api import LoadedModel, load
+from regard.attention.native import library
 from regard.core.errors import ConfigError, RegardError, RequestError, UnknownName
-from regard.decoding.decode_state import DecodeState, reader_for
+from regard.decoding.decode_state import reader_for
 from regard.decoding.filling import filler_for
+from regard.decoding.templates import template_of
 from regard.evaluation.predictors import check_task
 from regard.evaluation.predictors import task_of as learned_task
+from regard.lab.deeper.hooks import stacks_of
 from regard.models.extensions import extend
+from regard.models.output import answering_head
+from regard.models.state import compact_caches, keeps_caches
+from regard.serve.memory import cache_bytes, mebibytes, step_bytes
 from regard.serve.metrics import ServerMetrics
-from regard.serve.options import ServeOptions
+from regard.serve.options import ServeOptions, precision_of
 from regard.serve.worker import Turns, Worker
 from regard.training.hardware import quick_malloc
 from regard.training.run import pick_device
@@ -33,6 +39,8 @@ TASKS = {  # the verbs that need a task, and the tasks that answer them
     "tag": ("tag",),
     "answer": ("answer",),
     "choose": ("choose",),
+    "link": ("link",),
+    "rerank": ("rerank",),
     "translate": ("translate",),
     "summarize": ("summarize",),
 }
@@ -52,7 +60,19 @@ class ServedFacts:
     precision: str
     cache_bytes: int  # that the texts it writes at once take at most
     weight_bytes: int
+    step_bytes: int  # that one step of it computes with, about
     created: int
+    chat_template: bool
+    kind: str  # encoder, decoder or encoder-decoder
+    heads: dict[str, list[int]]  # of each layer, by the kind of its attention
+
+    @property
+    def layers(self) -> int:
+        return sum(map(len, self.heads.values()))
+
+    @property
+    def all_heads(self) -> int:
+        return sum(map(sum, self.heads.values()))
 
 
 class ServedModel:
@@ -61,6 +81,8 @@ class ServedModel:
     def __init__(
         self, name: str, path: str, options: ServeOptions, turns: Turns, metrics: ServerMetrics
     ) -> None:
+        path, precision = precision_of(path)
+        options = replace(options, precision=precision or options.precision)
         self.name, self.path, self.options, self.metrics = name, path, options, metrics
         self.loading, self.users, self.last = threading.Lock(), 0, time.monotonic()
         self.loaded: LoadedModel | None = None
@@ -79,6 +101,8 @@ class ServedModel:
                 )
                 if options.precision in KINDS and "int8" not in loaded.model.extensions:
                     extend(loaded.model, "int8", {"kind": KINDS[options.precision]})
+                if options.cache is not None and keeps_caches(loaded.model):
+                    compact_caches(loaded.model, options.cache)
                 loaded.model.to(pick_device(None))
                 loaded.model.eval()
                 self.loaded = loaded
@@ -127,7 +151,11 @@ class ServedModel:
             self.options.precision,
             cache_bytes(model, self.options) if "complete" in verbs else 0,
             sum(tensor.numel() * tensor.element_size() for tensor in tensors),
+            step_bytes(model, self.options),
             int(directory.stat().st_mtime) if directory.exists() else 0,
+            has_template(loaded),
+            model.kind,
+            heads_of(model) if model.attends else {},
         )
 
     def check(self, verb: str) -> None:
@@ -158,8 +186,24 @@ def verbs_of(loaded: LoadedModel) -> Iterator[str]:
             yield verb
     if loaded.config is not None and hasattr(loaded.config, "width"):
         yield "embed"
+    explains = works(answering_head, loaded.model)
     if loaded.model.attends:
-        yield "attention"
+        yield from ("attention", *(("lens", "ablate", "patch") if explains else ()))
+    if explains and "int8" not in loaded.model.extensions:
+        yield "attribute"
+
+
+def heads_of(model: Any) -> dict[str, list[int]]:
+    return {
+        kind: [parts.heads(layer) for layer in range(1, len(parts.blocks) + 1)]
+        for kind, parts in stacks_of(model).items()
+    }
+
+
+def has_template(loaded: LoadedModel) -> bool:
+    """Returns whether the tokenizer says how a conversation is written."""
+    tokenizer = loaded.tokenizer
+    return tokenizer is not None and works(template_of, tokenizer) and bool(template_of(tokenizer))
 
 
 def works(function: Any, *arguments: Any) -> bool:
@@ -168,34 +212,6 @@ def works(function: Any, *arguments: Any) -> bool:
     except RegardError:
         return False
     return True
-
-
-def cache_bytes(model: Any, options: ServeOptions) -> int:
-    """Returns the bytes that texts in the making take at most, measured on a state of two tokens.
-
-    A table of rows is up to twice as wide as its longest text, so that it seldom has to move."""
-    context = getattr(model.config, "context", None) or options.max_input_tokens
-    rows, new = options.rows, options.max_new_tokens
-    with torch.inference_mode():
-        reader: DecodeState = reader_for(model)
-        reader.begin([[0, 0]], 1)
-    state: Any = getattr(reader, "state", None)
-    if state is None:
-        return 0
-
-    def size(tensors: Sequence[torch.Tensor], columns: int) -> int:
-        return sum(t.numel() // max(1, t.size(-2)) * t.element_size() for t in tensors) * columns
-
-    caches = [part for layer in state.layers for part in (layer.keys, layer.values)]
-    sources = [part for source in state.source for part in source.pairs]
-    if model.decoding == "cross":
-        return rows * (size(caches, 2 * (new + 1)) + size(sources, context))
-    if caches:
-        return rows * size(caches, 2 * context)
-    if model.remembers == "vector":
-        return rows * sum(t.numel() * t.element_size() for t in state.hidden)
-    longest = getattr(model.config, "mem_len", None) or context + new
-    return rows * size(state.hidden, longest if model.decoding == "recurrent" else context + new)
 
 
 class ServedModels:
@@ -231,20 +247,23 @@ class ServedModels:
 
     def lines(self) -> Iterator[str]:
         """Yields what is printed at the start: each model with its memory, and the sum."""
-        total = 0
+        if library() is None:
+            yield "the native kernels are missing (they need g++): the models answer more slowly"
+        total = step = 0
         for model in self.models.values():
             facts = model.facts
             total += facts.weight_bytes + facts.cache_bytes
+            step = max(step, facts.step_bytes)  # one model computes at a time
             yield (
                 f"{facts.name} · {facts.family}, {facts.parameters:,} parameters, "
                 f"{facts.precision} · {', '.join(facts.verbs)} · "
-                f"{facts.weight_bytes / 2**20:,.0f} MiB of weights and up to "
-                f"{facts.cache_bytes / 2**20:,.0f} MiB for texts in the making"
+                f"{mebibytes(facts.weight_bytes)} of weights and up to "
+                f"{mebibytes(facts.cache_bytes)} for texts in the making"
             )
-        waiting = len(self.models) * 2 * self.options.queue * self.options.max_body
+        waiting = self.options.requests(len(self.models)) * self.options.max_body
         yield (
-            f"at most about {(total + waiting) / 2**20:,.0f} MiB besides the program: the models "
-            f"{total / 2**20:,.0f}, requests that wait {waiting / 2**20:,.0f}"
+            f"at most about {mebibytes(total + step + waiting)} besides the program: the models "
+            f"{mebibytes(total)}, one step {mebibytes(step)}, requests {mebibytes(waiting)}"
         )
 
     def stop(self) -> None:
@@ -259,7 +278,9 @@ def named(paths: Sequence[str]) -> dict[str, str]:
     for path in paths:
         name, equals, rest = path.partition("=")
         if not equals or "/" in name:
-            name, rest = Path(path.removeprefix("hub:")).resolve().name, path
+            plain = Path(precision_of(path)[0].removeprefix("hub:"))
+            name, rest = plain.name if plain.name != ".." else "", path
+            name = name or plain.resolve().name  # of the directory where the user is, or above
         if not name or name in table:
             raise ConfigError(
                 f"two models are called {name!r}: {table.get(name)} and {rest}; name one of them "

@@ -30,6 +30,7 @@ from regard.serve.openai_shapes import ChatShape, CompletionShape, answered
 from regard.serve.schemas import DecodingFields, ModelField
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
+INPUTS = 2048  # the most inputs of one request for embeddings, as at OpenAI
 FOREIGN: dict[str, tuple[Any, ...]] = {  # fields that nothing obeys; their values without effect
     "presence_penalty": (None, 0),
     "frequency_penalty": (None, 0),
@@ -57,6 +58,9 @@ class OpenAIFields(DecodingFields):
     service_tier: Any = None
     safety_identifier: Any = None
     prompt_cache_key: Any = None
+    return_token_ids: Annotated[
+        bool, Field(description="Answer the ids of the prompt, and with logprobs those of tokens.")
+    ] = False
 
     def refuse_foreign(self) -> None:
         """Refuses fields that would change the text and that nothing here obeys."""
@@ -148,10 +152,25 @@ class EmbeddingBody(BaseModel):
         json_schema_extra={"examples": [{"model": "minilm", "input": ["a film", "a book"]}]},
     )
     model: str = ModelField
-    input: str | list[str]
+    input: Annotated[
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=INPUTS)]
+        | Annotated[list[int], Field(min_length=1)]
+        | Annotated[
+            list[Annotated[list[int], Field(min_length=1)]],
+            Field(min_length=1, max_length=INPUTS),
+        ],
+        Field(description="Texts, or the ids of their tokens, without special tokens."),
+    ]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = None
     user: Any = None
+
+    def texts(self) -> list[Any]:
+        """Returns texts and lists of ids."""
+        if isinstance(self.input, str) or isinstance(self.input[0], int):
+            return [self.input]
+        return list(self.input)
 
 
 # -- routes
@@ -176,12 +195,15 @@ def model_card(model: ServedModel) -> dict[str, Any]:
         "created": facts.created,
         "owned_by": "regard",
         "family": facts.family,
+        "kind": facts.kind,
         "parameters": facts.parameters,
         "verbs": list(facts.verbs),
         "task": facts.task or None,
         "labels": list(facts.labels),
         "context": facts.context,
+        "heads": facts.heads,
         "precision": facts.precision,
+        "chat_template": facts.chat_template,
         "loaded": model.loaded is not None,
     }
 
@@ -191,7 +213,7 @@ async def completions(request: Request, body: CompletionBody) -> Any:
     served = state_of(request).models.find(body.model)
     served.check("complete")
     body.refuse_foreign()
-    options, seed = seeded(body.decoding())
+    options, seed = seeded(body)
     options["top_logprobs"] = body.logprobs or 0
     async with served.use() as loaded:
         work = await in_thread(prepared, served, loaded, options, body.prompts(), body.stream)
@@ -204,7 +226,7 @@ async def chat_completions(request: Request, body: ChatBody) -> Any:
     served = state_of(request).models.find(body.model)
     served.check("chat")
     body.refuse_foreign()
-    options, seed = seeded(body.decoding())
+    options, seed = seeded(body)
     options["top_logprobs"] = body.top_logprobs or 0
     async with served.use() as loaded:
         turns = [message.turn() for message in body.messages]
@@ -224,7 +246,7 @@ async def embeddings(request: Request, body: EmbeddingBody) -> dict[str, Any]:
                 f"dimensions is {body.dimensions}, and the embeddings of {served.name} have "
                 f"{width}; leave it out", param="dimensions",
             )  # fmt: skip
-        texts = [body.input] if isinstance(body.input, str) else body.input
+        texts = body.texts()
         counts = await in_thread(texts_to_embed, served, loaded, texts, False)
         call, kind = embedding_call(loaded)
         vectors = await ask(request, served, call, texts, kind)
@@ -245,10 +267,10 @@ def as_format(vector: np.ndarray, form: str) -> Any:
 # -- from a body to prompts
 
 
-def seeded(options: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """Draws a seed where none is given."""
-    seed = options.setdefault("seed", secrets.randbelow(2**31))
-    return options, seed
+def seeded(body: OpenAIFields) -> tuple[dict[str, Any], int]:
+    """Returns the options of decoding, and the seed to tell; draws one where none is given."""
+    seed = secrets.randbelow(2**31) if body.seed is None else body.seed
+    return {"seed": seed} | body.decoding(), seed
 
 
 def prepared(
@@ -265,7 +287,7 @@ def prepared(
         decoder.prompts.words()  # refuses a model without a tokenizer
     work = []
     for number, prompt in enumerate(prompts):
-        ids = decoder.prompts.encode(prompt)
+        ids = decoder.prompts.ids_of(prompt)
         decoder.prompts.check_known("prompt", ids)
         check_input(served, ids, served.facts.context, "prompt")
         work.append(Continuation(decoder, ids, number, stream))

@@ -1,4 +1,9 @@
-"""Texts and their tokens in the shapes of OpenAI's answers, whole or as events (SSE)."""
+"""Texts and their tokens in the shapes of OpenAI's answers, whole or as events (SSE).
+
+The events are written here, without sse-starlette: that library patches uvicorn's signals when it
+is imported and cuts off every stream as soon as a shutdown begins, where ours finish, and it waits
+for a slow reader with a timer for each event, where the gate has one for each request.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +19,13 @@ from fastapi.responses import StreamingResponse
 from regard.api import LoadedModel
 from regard.decoding.batcher import Continuation, Ended, NewToken
 from regard.decoding.pieces import TokenStream
+from regard.lab.look.tokens import tokens_of
 from regard.serve.asking import events, state_of, write, written
 from regard.serve.gate import ClientGone, as_request_error, error_body
 from regard.serve.models import ServedModel
 
 PING = 15.0  # seconds of silence after which a comment keeps a stream open
+as_json = json.JSONEncoder(ensure_ascii=False).encode
 REASONS = {"end": "stop", "stop": "stop", "length": "length"}
 
 
@@ -83,7 +90,25 @@ class CompletionShape:
             text = stream.add(event.token)
             names = [self.tokenizer.decode([token]) for token, _ in event.alternatives]
         best = [(name, value) for name, (_, value) in zip(names, event.alternatives, strict=True)]
-        return {"token": text, "logprob": event.logprob, "best": best}
+        others = [
+            {"id": id, "token": name or self.label(id), "logprob": value}
+            for name, (id, value) in zip(names, event.alternatives, strict=True)
+        ]
+        return {"token": text, "logprob": event.logprob, "best": best, "id": event.token,
+                "others": others}  # fmt: skip
+
+    def label(self, id: int) -> str:
+        """Returns the name of a token that is no text."""
+        return tokens_of(self.tokenizer, [id])[0].text
+
+    @property
+    def wants_ids(self) -> bool:
+        return bool(self.body.return_token_ids)
+
+    def prompt_ids(self, index: int) -> dict[str, Any]:
+        if not self.wants_ids:
+            return {}
+        return {"prompt_token_ids": self.work[index // self.body.n].prompt}
 
     def logprobs(self, tokens: list[dict[str, Any]], before: int = 0) -> Any:
         if not self.wants_logprobs:
@@ -92,7 +117,11 @@ class CompletionShape:
         for token in tokens:
             offsets.append(at)
             at += len(token["token"])
-        return {
+        ids: dict[str, Any] = {}
+        if self.wants_ids:
+            ids["token_ids"] = [token["id"] for token in tokens]
+            ids["top_tokens"] = [token["others"] for token in tokens]
+        return ids | {
             "tokens": [token["token"] for token in tokens],
             "token_logprobs": [token["logprob"] for token in tokens],
             "top_logprobs": [dict(token["best"]) for token in tokens] if self.body.logprobs
@@ -117,7 +146,7 @@ class CompletionShape:
             "text": self.echoed(index) + text,
             "logprobs": self.logprobs(self.tokens[index]),
             "finish_reason": REASONS[ended.generation.reason],
-        }
+        } | self.prompt_ids(index)
 
     def usage(self) -> dict[str, int]:
         read, new = sum(len(each.prompt) for each in self.work), sum(self.written)
@@ -129,8 +158,8 @@ class CompletionShape:
 
     def first(self, index: int) -> dict[str, Any] | None:
         """Returns the piece before the first token of a stream, if there is one."""
-        text = self.echoed(index)
-        return self.piece(index, text, [], None) if text else None
+        text, ids = self.echoed(index), self.prompt_ids(index)
+        return self.piece(index, text, [], None) | ids if text or ids else None
 
     def piece(
         self, index: int, text: str, tokens: list[dict[str, Any]], reason: str | None
@@ -172,11 +201,12 @@ class ChatShape(CompletionShape):
             "message": {"role": "assistant", "content": plain["text"]},
             "logprobs": plain["logprobs"],
             "finish_reason": plain["finish_reason"],
-        }
+        } | self.prompt_ids(index)
 
     def first(self, index: int) -> dict[str, Any]:
         role = {"role": "assistant", "content": ""}
-        return {"index": index, "delta": role, "logprobs": None, "finish_reason": None}
+        piece = {"index": index, "delta": role, "logprobs": None, "finish_reason": None}
+        return piece | self.prompt_ids(index)
 
     def piece(
         self, index: int, text: str, tokens: list[dict[str, Any]], reason: str | None
@@ -208,9 +238,11 @@ async def lines(
     options = shape.body.stream_options or {}
     usage = {"usage": None} if options.get("include_usage") else {}
 
+    head = as_json(shape.head(shape.chunk))[:-1]  # the same before every piece
+
     def line(*choices: dict[str, Any], **more: Any) -> str:
-        table = shape.head(shape.chunk) | {"choices": list(choices)} | usage | more
-        return f"data: {json.dumps(table, ensure_ascii=False)}\n\n"
+        rest = as_json({"choices": choices} | usage | more)
+        return f"data: {head}, {rest[1:]}\n\n"
 
     async with served.use():
         try:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from regard.core.errors import ConfigError
-from regard.core.options import ALLOW_NAN, DOWNLOAD, Option
+from regard.core.options import ALLOW_NAN, CACHE, DOWNLOAD, Option
 
 KEY_VARIABLE = "REGARD_API_KEY"
+Precision = Literal["fp32", "bf16", "int8", "int8-dynamic"]
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,11 @@ class ServeOptions:
                default=f"the variable {KEY_VARIABLE}; needed unless only this machine can connect"),
     ] = None  # fmt: skip
     precision: Annotated[
-        Literal["fp32", "bf16", "int8", "int8-dynamic"],
-        Option("Compute in fp32 or bf16, or quantize the matrices to int8.", metavar="NAME"),
-    ] = "fp32"
+        Precision,
+        Option("Compute in fp32 or bf16, or quantize the matrices to int8; a model may have its "
+               "own, as DIR:NAME.", metavar="NAME"),
+    ] = "fp32"  # fmt: skip
+    cache: Annotated[Literal["bf16", "int8"] | None, CACHE] = None
     keep: Annotated[
         float,
         Option("Unload a model that nobody has used for this many seconds; 0: never.",
@@ -93,6 +96,20 @@ class ServeOptions:
                 f"{self.host} can be reached from other machines, and there is no key; give "
                 f"--api-key or {KEY_VARIABLE}, or listen at 127.0.0.1"
             )
+
+    def requests(self, models: int) -> int:
+        """Returns how many requests are answered at once: those that wait for a model to write or
+        to read, and those that it works on."""
+        return 2 * models * (self.queue + max(self.queue, self.rows))
+
+
+def precision_of(path: str) -> tuple[str, Precision | None]:
+    """Splits DIR:NAME into a directory and the precision of its model; None: that of all models."""
+    place, _, last = path.rpartition(":")
+    for precision in get_args(Precision):
+        if place and last == precision:
+            return place, precision
+    return path, None
 
 
 def is_loopback(host: str) -> bool:

@@ -1,5 +1,5 @@
-"""Our own routes, for what other servers do not offer: /classify /tag /answer /choose /translate
-/summarize /fill /attention. Each answers {"model": …, "results": […]}, a result for each input."""
+"""Our own routes, for what other servers do not offer: /classify /tag /answer /choose /link
+/translate /summarize /fill. Each answers {"model": …, "results": […]}, a result for each input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from regard.api import LoadedModel, check_texts, predictor
 from regard.core.errors import RequestError
 from regard.data.examples import TextPair
 from regard.decoding.batcher import Continuation
-from regard.lab.look.recorded import look
 from regard.serve.asking import (
     ask,
     check_input,
@@ -28,10 +27,10 @@ from regard.serve.encoders import MOST, Texts, classified, lengths
 from regard.serve.models import TASKS, ServedModel
 from regard.serve.openai import limited
 from regard.serve.schemas import Body, DecodingFields
+from regard.tasks.link import EntityCandidate, Mention
 from regard.tasks.text_forms import LabelWords
 
 router = APIRouter(tags=["Tasks"])
-LONGEST = 256  # the most tokens whose attention is answered
 Answer = dict[str, Any]
 ModelName = Annotated[
     str | None,
@@ -76,6 +75,37 @@ class ChooseBody(Body):
     truncate: bool = False
 
 
+class EntityBody(Body):
+    name: str
+    description: str = ""
+
+
+class LinkBody(Body):
+    model_config = example(
+        text="Paris is the capital of France.", mention="Paris",
+        candidates=[{"name": "Paris", "description": "a city"},
+                    {"name": "Paris Hilton", "description": "a person"}],
+    )  # fmt: skip
+    model: ModelName = None
+    text: str
+    mention: Annotated[str, Field(description="Words of the text.")]
+    candidates: Annotated[
+        list[str | EntityBody] | None,
+        Field(min_length=1, max_length=64,
+              description="Entities; a model with a graph knows some by itself."),
+    ] = None  # fmt: skip
+    truncate: bool = False
+
+    def record(self) -> dict[str, Any]:
+        """Returns what `predict` reads."""
+        record: dict[str, Any] = {"text": self.text, "mention": self.mention}
+        if self.candidates is not None:
+            record["candidates"] = [
+                one if isinstance(one, str) else one.model_dump() for one in self.candidates
+            ]
+        return record
+
+
 class WriteBody(DecodingFields):
     model_config = example(texts=["Good morning."], num_beams=4)
     model: ModelName = None
@@ -93,18 +123,6 @@ class FillBody(Body):
     top_k: Annotated[int, Field(ge=1, le=64)] = 5
     order: Literal["confident", "left", "each"] = "confident"
     max_new_tokens: Annotated[int, Field(ge=1, le=64)] = 10
-
-
-class AttentionBody(Body):
-    model_config = example(text="The cat sat on the mat.")
-    model: ModelName = None
-    text: str
-    target: Annotated[str | None, Field(description="The text of a decoder.")] = None
-    memory: Annotated[str | None, Field(description="A text that is read before.")] = None
-    form: Annotated[
-        Literal["averages", "page"],
-        Field(description="The mean of each layer's heads, or the HTML page of `regard look`."),
-    ] = "averages"
 
 
 def several(texts: str | Sequence[Any]) -> list[Any]:
@@ -205,6 +223,26 @@ async def choose(request: Request, body: ChooseBody) -> Answer:
     return await asked(request, served, "choose", inputs, call, shown, body.asks is None, texts)
 
 
+@router.post("/link", summary="The entity that words of a text mean")
+async def link(request: Request, body: LinkBody) -> Answer:
+    served = state_of(request).models.find(body.model)
+    record = body.record()
+    candidates = [
+        EntityCandidate(one) if isinstance(one, str) else EntityCandidate(**one)
+        for one in record.get("candidates", ())
+    ]
+    if "link" in served.facts.verbs:
+        async with served.use() as loaded:
+            limit = predictor(loaded, TASKS["link"], {}).length
+            inputs = Mention(body.text, body.mention, tuple(candidates)).inputs()
+            pairs = [(text, choice or None) for text, choice in inputs]
+            await in_thread(lengths, served, loaded, pairs, limit, body.truncate)
+    return await asked(
+        request, served, "link", [record], lambda loaded: loaded.predict, shown,
+        body.candidates is None, [body.text, body.mention],
+    )  # fmt: skip
+
+
 @router.post("/fill", summary="The likeliest words for the blanks of a text")
 async def fill(request: Request, body: FillBody) -> Answer:
     served, texts = state_of(request).models.find(body.model), several(body.texts)
@@ -221,27 +259,6 @@ async def fill(request: Request, body: FillBody) -> Answer:
         return lambda rows: loaded.fill(rows, **options)
 
     return await asked(request, served, "fill", texts, call, row, tuple(options.items()), texts)
-
-
-@router.post("/attention", summary="Who looks at whom: the attention of every layer")
-async def attention(request: Request, body: AttentionBody) -> Answer:
-    served = state_of(request).models.find(body.model)
-    texts = [text for text in (body.text, body.target, body.memory) if text is not None]
-
-    def call(loaded: LoadedModel) -> Any:
-        assert loaded.tokenizer is not None
-        for text in texts:
-            ids = loaded.tokenizer.encode(text)
-            limit = min(LONGEST, served.facts.context or LONGEST)
-            check_input(served, ids, limit, "text")
-
-        def recorded(_: list[Any]) -> list[Any]:
-            seen = look(loaded, body.text, target=body.target, memory=body.memory)
-            return [{"page": seen.html()} if body.form == "page" else seen.facts()["sides"][0]]
-
-        return recorded
-
-    return await asked(request, served, "attention", [body], call, dict, object(), texts)
 
 
 @router.post("/translate", summary="Translate texts")
@@ -290,7 +307,8 @@ async def wrote(request: Request, body: WriteBody, task: str) -> Answer:
     rows = [
         shown(answers.prediction(example_, best[0], words))
         | {"finish_reason": best[0].reason, "tokens": len(best[0].ids)}
-        for example_, best in zip(examples, written, strict=True)
+        | {"source_ids": list(each.prompt), "ids": list(best[0].ids)}
+        for example_, each, best in zip(examples, work, written, strict=True)
     ]
     return results(served, rows)
 

@@ -32,10 +32,15 @@ class DecodingFields(Body):
     no_repeat_ngram_size: Count | None = None
     num_beams: Annotated[int, Field(ge=1, le=64)] | None = None
     length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    seed: Annotated[
+        int | None,
+        Field(ge=-(2**63), lt=2**63, description="A negative one is that of Python plus 2^64."),
+    ] = None
     stop: str | Annotated[list[str], Field(max_length=16)] | None = None
 
     def decoding(self) -> dict[str, Any]:
         """Returns the options of decoding that the request sets, by the names of Python."""
         table = {name: getattr(self, name) for name in DECODING}
+        if self.seed is not None:  # as 64 bits without a sign: Python takes no negative one
+            table["seed"] = self.seed % 2**64
         return {OURS.get(name, name): v for name, v in table.items() if v not in (None, [])}

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
 from regard.core.errors import ConfigError
 from regard.serve.app import create_app
+from regard.serve.memory import bound_plans
 from regard.serve.models import ServedModels
 from regard.serve.options import ServeOptions
+from regard.serve.protocol import PatientProtocol
+
+# A model's thread lets go of the interpreter for each of its native calls, and waits this long for
+# it if the event loop is busy: with Python's 5 ms, longer than most of its calls take.
+SWITCH = 0.0002  # seconds
 
 
 class Server(uvicorn.Server):
@@ -22,8 +31,10 @@ class Server(uvicorn.Server):
 
     def __init__(self, models: ServedModels, options: ServeOptions) -> None:
         self.gate = create_app(models, options)
+        protocol: Any = partial(PatientProtocol, patience=options.patience)
         config = uvicorn.Config(
             self.gate,
+            http=protocol,
             host=options.host,
             port=options.port,
             log_level="warning",
@@ -31,6 +42,7 @@ class Server(uvicorn.Server):
             timeout_keep_alive=30,
             timeout_graceful_shutdown=5,
             server_header=False,
+            proxy_headers=False,
             ws="none",
         )
         super().__init__(config)
@@ -73,8 +85,16 @@ def listening(options: ServeOptions) -> socket.socket:
     return listener
 
 
+def run(server: Server, listener: socket.socket) -> None:
+    """Answers requests until the server ends."""
+    sys.setswitchinterval(SWITCH)
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+        runner.run(server.serve(sockets=[listener]))
+
+
 def serve(paths: Sequence[str], options: ServeOptions, say: Callable[[str], None] = print) -> None:
     """Loads the models and serves them until a signal ends the process."""
+    bound_plans()
     listener = listening(options)  # before the models: a port in use is known at once
     try:
         models = ServedModels(paths, options)
@@ -83,7 +103,7 @@ def serve(paths: Sequence[str], options: ServeOptions, say: Callable[[str], None
         server = Server(models, options)
         host, port = listener.getsockname()[:2]
         address = f"[{host}]" if ":" in host else host
-        say(f"listening at http://{address}:{port} · try {address}:{port}/docs")
-        asyncio.run(server.serve(sockets=[listener]))
+        say(f"listening at http://{address}:{port} · open it in a browser, or /docs for the routes")
+        run(server, listener)
     finally:
         listener.close()

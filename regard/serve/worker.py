@@ -11,7 +11,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -63,13 +63,7 @@ class Job:
 
     def put(self, *events: Any) -> None:
         """Called by the worker's thread."""
-
-        def deliver() -> None:
-            for event in events:
-                self.events.put_nowait((self.number, event))
-
-        if events and not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(deliver)
+        deliver([(self, events)])
 
     def dead(self) -> bool:
         return self.cancelled or time.monotonic() > self.deadline
@@ -82,6 +76,22 @@ class Job:
             504,
             "deadline_exceeded",
         )
+
+
+def deliver(news: Sequence[tuple[Job, Sequence[Any]]]) -> None:
+    """Hands the events of jobs to their event loop, which is woken once for all of them."""
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[Job, Sequence[Any]]]] = {}
+    for job, events in news:
+        loops.setdefault(job.loop, []).append((job, events))
+
+    def put(part: list[tuple[Job, Sequence[Any]]]) -> None:
+        for job, events in part:
+            for event in events:
+                job.events.put_nowait((job.number, event))
+
+    for loop, part in loops.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(put, part)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ import pytest
 from tests.serve.running import Running, running
 from tests.tasks.world import World
 
-RUNS = ["reviewer", "tagger", "answerer", "chooser", "judge", "translator"]
-MODELS = ["gpt", "xlnet", "lstm", "bert", "t5"]
+RUNS = ["reviewer", "tagger", "answerer", "chooser", "judge", "translator", "sorter", "linker",
+        "ranker"]  # fmt: skip
+MODELS = ["gpt", "llama", "transformer-xl", "xlnet", "lstm", "bert", "t5"]
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 import time
@@ -14,7 +13,7 @@ import httpx
 
 from regard.serve.models import ServedModels
 from regard.serve.options import ServeOptions
-from regard.serve.server import Server, listening
+from regard.serve.server import Server, listening, run
 
 
 class Running:
@@ -28,8 +27,7 @@ class Running:
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         self.models = ServedModels(paths, chosen)
         self.server = Server(self.models, chosen)
-        run = self.server.serve(sockets=[listener])
-        self.thread = threading.Thread(target=lambda: asyncio.run(run), daemon=True)
+        self.thread = threading.Thread(target=run, args=(self.server, listener), daemon=True)
         self.thread.start()
         headers = {"authorization": f"Bearer {chosen.api_key}"} if chosen.api_key else {}
         self.client = httpx.Client(base_url=self.url, headers=headers, timeout=60)

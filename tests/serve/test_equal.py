@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.serve.running import Running
+from tests.serve.running import Running, running
 from tests.tasks import tuning
+from tests.tasks.world import World
 
 TEXTS = [record["text"] for record in tuning.reviews(12, 4)]
+WRITERS = ["gpt", "gpt", "llama", "transformer-xl", "xlnet", "lstm"]
 DECODING: list[tuple[dict[str, Any], dict[str, Any]]] = [  # of a request, of Python
     ({"temperature": 0}, {"temperature": 0.0}),
     ({"temperature": 1.3, "seed": 5}, {"temperature": 1.3, "seed": 5}),
@@ -31,7 +33,7 @@ def load_of(seed: int, count: int) -> list[tuple[str, dict[str, Any], dict[str, 
         body, options = dice.choice(DECODING)
         prompt = " ".join(dice.choice(TEXTS).split()[: dice.randint(1, 6)])
         most = dice.choice([1, 4, 10, 50])
-        model = dice.choice(["gpt", "gpt", "xlnet", "lstm"])
+        model = dice.choice(WRITERS)
         work.append(
             (
                 model,
@@ -56,6 +58,49 @@ def test_texts(served: Running, seed: int) -> None:
         alone = served.loaded(model).generate([body["prompt"]], **options)[0]
         samples = alone if isinstance(alone, list) else [alone]
         assert texts == [one.text for one in samples]
+
+
+NEAR = 0.02  # int8-dynamic may prefer a token to one that is less than 2 % likelier
+PRECISE = ["gpt", "llama", "transformer-xl", "xlnet"]
+
+
+@pytest.mark.parametrize("precision", ["int8", "int8-dynamic"])
+def test_int8_by_its_rule(world: World, precision: str) -> None:
+    """Quantized weights alone change no token; with inputs that are rounded, too, texts may part
+    at a token that is nearly as likely as the other."""
+    dice = random.Random(5)
+    work = []
+    for _ in range(24):
+        prompt = " ".join(dice.choice(TEXTS).split()[: dice.randint(1, 6)])
+        work.append((dice.choice(PRECISE), prompt, dice.choice([5, 15, 25])))
+    paths = [f"{world.model(name)}:{precision}" for name in PRECISE]
+    with running([*paths, world.model("lstm")], rows=6, queue=200) as served:
+        cards = {card["id"]: card for card in served.client.get("/v1/models").json()["data"]}
+        assert {cards[name]["precision"] for name in PRECISE} == {precision}
+        assert cards["lstm"]["precision"] == "fp32"
+
+        def ask(each: tuple[str, str, int]) -> list[int]:
+            model, prompt, most = each
+            body = {"prompt": prompt, "max_tokens": most, "temperature": 0, "logprobs": 1}
+            answer = served.post("/v1/completions", model=model, return_token_ids=True, **body)
+            ids: list[int] = answer["choices"][0]["logprobs"]["token_ids"]
+            return ids
+
+        with ThreadPoolExecutor(12) as pool:
+            answers = list(pool.map(ask, work))
+        for (model, prompt, most), ids in zip(work, answers, strict=True):
+            loaded = served.loaded(model)
+            assert "int8" in loaded.model.extensions
+            text = loaded.generate(prompt, max_new_tokens=most, top_logprobs=5)
+            if precision == "int8":
+                assert ids == text.ids
+            pairs = zip(ids, text.ids, strict=False)
+            parted = next((i for i, (one, other) in enumerate(pairs) if one != other), None)
+            if parted is None:
+                assert len(ids) == len(text.ids)
+                continue
+            likely = dict(text.top_logprobs[parted])
+            assert likely[text.ids[parted]] - likely[ids[parted]] < NEAR
 
 
 def test_translations(served: Running) -> None:

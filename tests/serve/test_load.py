@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from regard.api import load
 from regard.core.errors import ConfigError
 from regard.serve.models import named
 from regard.serve.options import ServeOptions
@@ -105,10 +106,113 @@ def test_large_and_slow_bodies(world: World) -> None:
         refusal(httpx.post(f"{server.url}/v1/completions", content=parts()), 413, "1,000")
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as slow:
-            slow.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n{")
+            slow.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nhost: [::1]\r\ncontent-length: 50\r\n\r\n{"
+            )
             slow.settimeout(10)
             assert b" 408 " in slow.recv(4000)
         assert server.client.post("/v1/completions", json=SHORT).status_code == 200
+
+
+def test_who_sends_a_large_body_to_its_end_is_answered(world: World) -> None:
+    """A proxy that is cut off while it sends would say 502."""
+    with running([world.model("gpt")], max_body=1000) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as client:
+            client.sendall(
+                b"POST /embed HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8000000\r\n\r\n"
+            )
+            for _ in range(8):
+                client.sendall(b"a" * 1_000_000)  # fails if the server has closed
+            assert b" 413 " in client.recv(4000)
+
+
+def heard(server: Running, *pieces: bytes, pause: float = 0.0) -> bytes:
+    """What a server says to bytes that come piece by piece, until it closes the connection."""
+    host, port = server.url.removeprefix("http://").split(":")
+    parts = []
+    with socket.create_connection((host, int(port)), timeout=10) as client:
+        try:
+            for piece in pieces:
+                client.sendall(piece)
+                time.sleep(pause)
+        except OSError:
+            pass  # it has been closed
+        while part := client.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def test_heads_that_never_end(world: World) -> None:
+    """What is no request costs neither memory nor a connection for longer than --patience."""
+    with running([world.model("gpt")], patience=0.5) as server:
+        begun = time.monotonic()
+        assert heard(server) == b""
+        assert b" 408 " in heard(server, b"GET /health HTTP/1.1\r\nhost: localhost\r\n")
+        assert time.monotonic() - begun < 8
+        line = b"x-long: " + b"a" * 8000 + b"\r\n"
+        lines = [
+            b"GET /health HTTP/1.1\r\nhost: localhost\r\n",
+            *[line] * 9,
+        ]  # the last is too much
+        answer = heard(server, *lines, pause=0.02)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b" 431 " in head and "65,536" in json.loads(body)["error"]["message"]
+        head, _, body = heard(server, b"\x16\x03\x01 no HTTP\r\n\r\n").partition(b"\r\n\r\n")
+        assert b" 400 " in head and "HTTP" in json.loads(body)["error"]["message"]
+        slow = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+        assert b'"ok"' in heard(server, slow[:20], slow[20:], pause=0.2)
+        server.wait(lambda: not server.server.server_state.connections)
+
+
+def test_more_requests_than_can_be_answered(world: World) -> None:
+    with running([world.model("gpt")], rows=1, queue=1, patience=20.0) as server:
+        most = server.server.gate.state.most
+        host, port = server.url.removeprefix("http://").split(":")
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n"
+        slow = [socket.create_connection((host, int(port))) for _ in range(most)]
+        for each in slow:
+            each.sendall(head)  # and no body
+        server.wait(lambda: server.server.gate.state.active == most)
+        answer = server.client.post("/v1/completions", json=SHORT)
+        refusal(answer, 429, most)
+        assert answer.headers["retry-after"] == "1"
+        assert server.client.get("/health").status_code == 200
+        for each in slow:
+            each.close()
+        server.wait(lambda: server.server.gate.state.active == 0)
+        assert server.client.post("/v1/completions", json=SHORT).status_code == 200
+
+
+SITES: list[tuple[int, str, dict[str, str], str]] = [
+    (403, "/v1/models", {"host": "evil.example"}, "evil.example"),
+    (403, "/", {"host": "evil.example:8000"}, "evil.example"),
+    (403, "/v1/models", {"host": "127.0.0.1.evil.example"}, "evil.example"),
+    (403, "/v1/models", {"host": "10.0.0.1"}, "10.0.0.1"),
+    (403, "/v1/models", {"host": "[::"}, "["),
+    (403, "/v1/models", {"origin": "http://evil.example"}, "evil.example"),
+    (403, "/v1/models", {"origin": "null"}, "null"),
+    (403, "/v1/models", {"origin": "http://127.0.0.1:1"}, "127.0.0.1:1"),
+    (200, "/v1/models", {"host": "localhost:9"}, ""),
+    (200, "/v1/models", {"host": "LOCALHOST"}, ""),
+    (200, "/v1/models", {"host": "[::1]:8000", "origin": "http://[::1]:8000"}, ""),
+    (200, "/health", {"host": "evil.example"}, ""),
+]
+
+
+def test_pages_of_other_sites(world: World) -> None:
+    """Without a key they are refused, whatever name they give this machine (DNS rebinding)."""
+    with running([world.model("gpt")]) as server:
+        for status, path, headers, part in SITES:
+            answer = server.client.get(path, headers=headers)
+            if status == 200:
+                assert answer.status_code == 200, headers
+            else:
+                assert refusal(answer, 403, part, "--api-key")["code"] == "other_site"
+            assert "access-control-allow-origin" not in answer.headers
+    with running([world.model("gpt")], api_key="open sesame") as server:
+        headers = {"host": "models.example.org", "origin": "https://models.example.org"}
+        assert server.client.get("/v1/models", headers=headers).status_code == 200
 
 
 def test_a_client_that_does_not_read(world: World) -> None:
@@ -119,7 +223,9 @@ def test_a_client_that_does_not_read(world: World) -> None:
         with socket.socket() as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.connect((host, int(port)))
-            head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+            head = (
+                f"POST /v1/completions HTTP/1.1\r\nhost: [::1]\r\ncontent-length: {len(body)}\r\n"
+            )
             slow.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)
             server.wait(lambda: rows(server) == 1)
             server.wait(lambda: rows(server) == 0, 60)
@@ -163,6 +269,17 @@ def test_precisions(world: World, precision: str) -> None:
         answer = server.post("/v1/completions", **SHORT)
         assert answer["choices"][0]["text"] == loaded.generate([5, 6], max_new_tokens=3).text
         assert server.client.get("/v1/models").json()["data"][0]["precision"] == precision
+
+
+@pytest.mark.parametrize("cache, share", [("bf16", 0.5), ("int8", 0.4)])
+def test_compact_caches(world: World, cache: str, share: float) -> None:
+    """They take less memory, and a model that has no cache is served beside."""
+    with running([world.model("gpt"), world.model("bert")]) as server:
+        plain = server.models.models["gpt"].facts.cache_bytes
+    with running([world.model("gpt"), world.model("bert")], cache=cache) as server:
+        assert server.models.models["gpt"].facts.cache_bytes <= share * plain
+        text = server.post("/v1/completions", **SHORT)["choices"][0]["text"]
+        assert text == load(world.model("gpt"), cache=cache).generate([5, 6], max_new_tokens=3).text
 
 
 def test_a_shutdown_finishes_what_was_accepted(world: World) -> None:
@@ -215,9 +332,13 @@ def test_options_that_cannot_be(case: int) -> None:
         ServeOptions(**options)
 
 
-def test_hosts_and_names() -> None:
+def test_hosts_and_names(tmp_path: Path) -> None:
     assert ServeOptions(host="0.0.0.0", api_key="k").api_key == "k"
     assert ServeOptions(host="::1").host == "::1"
     assert named(["/a/gpt", "small=/b/gpt"]) == {"gpt": "/a/gpt", "small": "/b/gpt"}
+    assert named(["hub:a/b", "."]) == {"b": "hub:a/b", Path.cwd().name: "."}
+    link = tmp_path / "mini"
+    link.symlink_to(tmp_path, target_is_directory=True)
+    assert named([str(link)]) == {"mini": str(link)}  # the name that the user sees
     with refuses(ConfigError, "/a/gpt", "/b/gpt"):
         named(["/a/gpt", "/b/gpt"])

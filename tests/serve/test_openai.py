@@ -156,9 +156,37 @@ def test_embeddings(served: Running, client: openai.OpenAI, form: Any) -> None:
     assert answer.usage.prompt_tokens > 5
 
 
+def test_embeddings_of_ids(served: Running, client: openai.OpenAI) -> None:
+    """As langchain-openai sends them: the ids of a text, without special tokens."""
+    texts = [record["text"] for record in tuning.reviews(4, 3)]
+    loaded = served.loaded("bert")
+    ids = [loaded.tokenizer.encode(text, special=False) for text in texts]
+    answer = client.embeddings.create(model="bert", input=ids)
+    vectors = [one.embedding for one in answer.data]
+    assert np.allclose(vectors, loaded.embed(texts), atol=1e-5)
+    words = client.embeddings.create(model="bert", input=texts)
+    assert answer.usage == words.usage
+    (one,) = client.embeddings.create(model="bert", input=ids[0]).data
+    assert np.allclose(one.embedding, vectors[0], atol=1e-5)
+    for wrong, part in (([10**6], "1000000"), ([-1], "-1"), ([5] * 99, "99"), ([[]], "input"),
+                        ([], "input")):  # fmt: skip
+        served.refused(400, "/v1/embeddings", part, model="bert", input=wrong)
+
+
+def test_a_negative_seed(served: Running, client: openai.OpenAI) -> None:
+    """OpenAI takes every number of 64 bits."""
+    options = {"model": "gpt", "prompt": PROMPT, "max_tokens": 12, "temperature": 1.5}
+    for seed in (-1, -(2**63), 2**63 - 1):
+        answer = client.completions.create(**options, seed=seed)
+        expected = alone(served, PROMPT, max_new_tokens=12, temperature=1.5, seed=seed % 2**64)
+        assert answer.choices[0].text == expected.text and answer.seed == seed
+
+
 def test_models(served: Running, client: openai.OpenAI) -> None:
     cards = {model.id: model for model in client.models.list()}
-    assert cards["gpt"].verbs == ["complete", "chat", "embed", "attention"]
+    looking = ["attention", "lens", "ablate", "patch", "attribute"]
+    assert cards["gpt"].verbs == ["complete", "chat", "embed", *looking]
+    assert cards["gpt"].heads == {"self": [2]} and cards["gpt"].kind == "decoder"
     assert cards["reviewer"].task == "classify" and sorted(cards["reviewer"].labels) == [
         "bad", "good",
     ]  # fmt: skip

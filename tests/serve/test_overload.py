@@ -92,7 +92,7 @@ class Crowd:
     def vanish(self, route: str, body: dict[str, Any]) -> None:
         """Sends a request and closes the connection without reading."""
         content = json.dumps(body).encode()
-        head = f"POST {route} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n"
+        head = f"POST {route} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n"
         with socket.create_connection((self.address[0], int(self.address[1]))) as gone:
             gone.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + content)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from typing import Any
 
 import numpy as np
 import pytest
 
-from regard.serve.docs import page
+from regard.serve.docs import in_both, page
+from regard.serve.encoders import log_odds
 from tests.serve.running import Running, refusal
 from tests.tasks import tuning
 
@@ -52,6 +54,54 @@ def test_answer_and_choose(served: Running) -> None:
     choice = served.loaded("chooser").choose(TEXTS[0], choices)
     (row,) = results(served, "/choose", model="chooser", premise=TEXTS[0], choices=choices)
     assert row["value"] == choice.value
+
+
+def test_several_labels(served: Running) -> None:
+    """A text has any number of them, each with its own probability."""
+    texts = [*TEXTS, "the music was great", "the the"]
+    predictions = served.loaded("sorter").predict(texts)
+    assert len({len(one.value) for one in predictions}) > 1
+    rows = results(served, "/classify", model="sorter", texts=texts)
+    assert [row["value"] for row in rows] == [one.value for one in predictions]
+    for row, one in zip(rows, predictions, strict=True):
+        assert row["scores"] == pytest.approx(one.scores, abs=1e-5)
+    ranked = served.post("/predict?model=sorter", inputs=texts[0])
+    assert {each["label"]: each["score"] for each in ranked} == pytest.approx(
+        predictions[0].scores, abs=1e-5
+    )
+
+
+def test_link(served: Running) -> None:
+    body = {"text": "the film was great", "mention": "film", "candidates": [
+        {"name": "warm film", "description": "great moving"}, "cold film"]}  # fmt: skip
+    one = served.loaded("linker").predict(body)
+    (row,) = results(served, "/link", model="linker", **body)
+    assert row["value"] == one.value and row["scores"] == pytest.approx(one.scores, abs=1e-5)
+
+
+def test_summarize(served: Running) -> None:
+    """A published T5 has learned it, with its prefix."""
+    expected = served.loaded("t5").summarize(TEXTS[:3], max_new_tokens=8, num_beams=2)
+    rows = results(served, "/summarize", model="t5", texts=TEXTS[:3], max_tokens=8, num_beams=2)
+    assert [row["value"] for row in rows] == [one.value for one in expected]
+    assert [row["tokens"] for row in rows] == [len(row["ids"]) for row in rows]
+
+
+def test_a_cross_encoder(served: Running) -> None:
+    """It reads each text with the query; raw scores are those before the sigmoid."""
+    loaded, query = served.loaded("ranker"), "good"
+    record = {"query": query, "positive": TEXTS[0], "negatives": TEXTS[1:]}
+    shares = loaded.predict(record).value
+    body = {"query": query, "texts": TEXTS, "return_text": True}
+    rows = served.post("/rerank?model=ranker", **body)
+    assert [row["score"] for row in rows] == pytest.approx(sorted(shares)[::-1], abs=1e-5)
+    assert [row["text"] for row in rows] == [TEXTS[row["index"]] for row in rows]
+    raw = served.post("/rerank?model=ranker", **body, raw_scores=True)
+    assert [row["index"] for row in raw] == [row["index"] for row in rows]
+    assert raw[0]["score"] != pytest.approx(rows[0]["score"])
+    for one, share in zip(raw, sorted(shares)[::-1], strict=True):
+        assert one["score"] == pytest.approx(math.log(share / (1 - share)), abs=1e-4)
+    assert [log_odds(share) for share in (0.0, 1.0)] == pytest.approx([-708.4, 36.74], abs=0.1)
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}])
@@ -108,6 +158,22 @@ REFUSED: list[tuple[int, str, dict[str, Any], list[str]]] = [
     (400, "/tag", {"model": "tagger", "texts": [["a", ""]]}, ["word"]),
     (400, "/translate", {"model": "translator", "texts": "a", "max_tokens": 9999}, ["9,999"]),
     (400, "/attention", {"model": "gpt", "text": "film " * 40}, ["40", "32"]),
+    (400, "/v1/completions", {"model": "gpt", "prompt": "film " * 99}, ["tokens", "at most 32"]),
+    (400, "/link", {"model": "linker", "text": "a", "mention": "film"}, ["film", "nowhere"]),
+    (400, "/link", {"model": "linker", "text": "the film", "mention": "film"}, ["candidates"]),
+    (400, "/link", {"model": "bert", "text": "the film", "mention": "film"}, ["bert", "link"]),
+    (
+        400,
+        "/link",
+        {"model": "linker", "text": "film " * 99, "mention": "film", "candidates": ["a"]},
+        ["tokens", "at most"],
+    ),
+    (
+        400,
+        "/link",
+        {"model": "linker", "text": "the film", "mention": "film", "candidates": ["", "b"]},
+        ["name"],
+    ),
     (404, "/clasify", {}, ["/classify"]),
 ]
 
@@ -142,12 +208,24 @@ def test_a_long_text_is_cut_if_asked(served: Running) -> None:
         (b'{"model": "gpt", "prompt": "\\ud800"}', ["Unicode"]),
         (b'{"model": "gpt", "prompt": "\xff"}', ["UTF-8", "byte 29"]),
         (b'{"model": "gpt", "prompt": "a", "seed": NaN}', ["seed"]),
+        (b"[" * 100_000, ["JSON", "deeply"]),
+        (b'{"model": "gpt", "prompt": [' + b"9" * 9999 + b"]}", ["JSON", "number"]),
     ],
 )
 def test_bodies_that_are_no_json(served: Running, content: bytes, parts: list[str]) -> None:
     headers = {"content-type": "application/json"}
     answer = served.client.post("/v1/completions", content=content, headers=headers)
     refusal(answer, 400, *parts)
+
+
+def test_a_body_that_is_not_said_to_be_json(served: Running) -> None:
+    """Such as the one of `curl -d`; a page of another site cannot send any other unasked."""
+    body = json.dumps({"model": "gpt", "prompt": "a"}).encode()
+    for kind in ("application/x-www-form-urlencoded", "text/plain", ""):
+        answer = served.client.post(
+            "/v1/completions", content=body, headers={"content-type": kind} if kind else {}
+        )
+        refusal(answer, 400, "content-type: application/json")
 
 
 def test_curl(served: Running) -> None:
@@ -169,7 +247,10 @@ def test_the_page_of_routes_needs_no_network(served: Running) -> None:
         assert path in text
         for route in methods.values():
             assert route["summary"] in text
+            for words in (route["summary"], *route["tags"]):
+                assert in_both(words).zh in text
     assert "src=" not in text and "https://" not in text
+    assert "Content-Security-Policy" in text
 
 
 def test_health_and_figures(served: Running) -> None:
@@ -179,3 +260,8 @@ def test_health_and_figures(served: Running) -> None:
     served.post("/v1/completions", model="gpt", prompt=[5, 6], max_tokens=3, temperature=0)
     assert served.figure("regard_tokens_total") >= before + 3
     refusal(served.client.get("/v1/completions"), 405, "GET")
+
+
+def test_missing_kernels_are_told(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.serve.models.library", lambda: None)
+    assert "kernels are missing" in next(iter(served.models.lines()))
