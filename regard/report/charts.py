@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-from regard.core.text import Bilingual
-from regard.report import clean
+from regard.core.text import Bilingual, clean
 
 Text = Bilingual | str
 Point = tuple[float, float]

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from regard.core.text import Bilingual, spoken
-from regard.report import clean
+from regard.core.text import Bilingual, clean, spoken
 from regard.report.charts import Point, thin
 
 if TYPE_CHECKING:

@@ -50,6 +50,10 @@ class Picture(ABC):
     def data(self) -> dict[str, Any]:
         """The numbers, and names in English."""
 
+    @abstractmethod
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+
     def content(self, kind: str, lang: str = "en") -> bytes:
         """The bytes of a file: png, pdf or svg."""
         return plot.saved(self.plot(lang), kind)

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from regard.core.errors import InputError
-from regard.report import clean
+from regard.core.text import clean
 
 Weights = Sequence[Sequence[float]]
 

@@ -17,6 +17,7 @@ from regard.core.text import Bilingual
 from regard.report import pages
 from regard.report.curves import panel
 from regard.report.heatmap import Weights, label, largest, width
+from regard.report.palette import palette
 
 if TYPE_CHECKING:
     from regard.report.drawings import Curves
@@ -25,14 +26,17 @@ LEVELS = 20  # of a heat map's shades
 CELL, LETTER = 18, 7.2  # pixels of a square, and of a letter beside it
 TIPS = 1600  # squares that say their number
 INKS = 6  # colors of labels
+ROWS, ITEMS = 20, 12  # of a table, and of a list in one line
 
 Text = Bilingual | str
+YES, NO = Bilingual("yes", "是"), Bilingual("no", "否")
 
 
 @dataclass(frozen=True)
 class Facts:
     kind: ClassVar[str] = "facts"
     rows: Sequence[tuple[Text, Any]]
+    title: Text = ""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Table:
     kind: ClassVar[str] = "table"
     head: Sequence[Text]
     rows: Sequence[Sequence[Any]]
+    title: Text = ""
 
 
 @dataclass(frozen=True)
@@ -177,7 +182,16 @@ def rendered(title: Text, *parts: Part) -> str:
     return str(
         environment()
         .get_template("notebook.html")
-        .render(title=title, parts=parts, words=pages.words("notebook"), levels=LEVELS, cell=CELL)
+        .render(
+            title=title,
+            parts=parts,
+            words=pages.words("notebook"),
+            style=pages.as_it_is(pages.text_of("notebook.css")),
+            levels=LEVELS,
+            cell=CELL,
+            colors=palette(),
+            inks=[f"i{ink}" for ink in range(1, INKS + 1)],
+        )
     )
 
 
@@ -189,10 +203,14 @@ def environment() -> Any:
 def shown(value: Any) -> Any:
     """Returns how a template writes a value: short numbers, and texts as on every page."""
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.4g}" if isinstance(value, float) else pages.shown(value)
+        return pages.shown(YES if value else NO)
+    return short(value) if isinstance(value, int | float) else pages.shown(value)
+
+
+def short(value: str | int | float) -> str:
+    if isinstance(value, str | bool):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 class ShownTable(dict[str, Any]):
@@ -200,7 +218,7 @@ class ShownTable(dict[str, Any]):
 
     def parts(self) -> list[Part]:
         """What stands under the title."""
-        return [facts_of(self)]
+        return parts_of(self)
 
     def heading(self) -> Text:
         return str(self.get("title", ""))
@@ -209,12 +227,65 @@ class ShownTable(dict[str, Any]):
         return rendered(self.heading(), *self.parts())
 
 
-def facts_of(table: Mapping[str, Any], names: Sequence[str] = ()) -> Facts:
-    """The numbers and texts of a table; what is inside of other tables is left out."""
-    chosen = {name: table[name] for name in names if name in table} if names else table
-    rows = [(name.replace("_", " "), value) for name, value in chosen.items()
-            if isinstance(value, str | int | float | Bilingual)]  # fmt: skip
-    return Facts(rows)
+def parts_of(table: Mapping[str, Any], title: str = "") -> list[Part]:
+    """The facts of a table, and under its name each table that is inside of it."""
+    parts: list[Part] = []
+    facts = facts_of(table, title)
+    if facts.rows:
+        parts.append(facts)
+    for name, value in table.items():
+        path = " · ".join(filter(None, [title, spaced(name)]))
+        if isinstance(value, Mapping):
+            parts += parts_of(value, path)
+        elif tables := rows_of(value):
+            parts += table_of(tables, path)
+    return parts
+
+
+def facts_of(table: Mapping[str, Any], title: Text = "") -> Facts:
+    """The numbers and texts of a table, and its short lists of them."""
+    rows = [(spaced(name), joined(value)) for name, value in table.items()]
+    return Facts([(name, value) for name, value in rows if value is not None], title)
+
+
+def table_of(tables: Sequence[Mapping[str, Any]], title: Text) -> list[Part]:
+    """A row for each of several tables, with the facts that any of them has."""
+    flat = [dict(facts_of(unfolded(each)).rows) for each in tables[:ROWS]]
+    head = list(dict.fromkeys(name for row in flat for name in row))
+    if not head:
+        return []
+    parts: list[Part] = [Table(head, [[row.get(name) for name in head] for row in flat], title)]
+    if rest := len(tables) - len(flat):
+        parts.append(Paragraph(Bilingual(f"and {rest:,} more", f"还有 {rest:,} 行")))
+    return parts
+
+
+def unfolded(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table whose inner tables are its own columns."""
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        flat |= value if isinstance(value, Mapping) else {name: value}
+    return flat
+
+
+def rows_of(value: Any) -> list[Mapping[str, Any]]:
+    """The tables of a list of them; none of anything else."""
+    known = list(value) if isinstance(value, list | tuple) else []
+    return known if all(isinstance(each, Mapping) for each in known) else []
+
+
+def joined(value: Any) -> Any:
+    """A value that is no table, as one line; None where it has none."""
+    if isinstance(value, str | int | float | Bilingual):
+        return value
+    known = value if isinstance(value, list | tuple) and len(value) <= ITEMS else ()
+    if known and all(isinstance(each, str | int | float) for each in known):
+        return ", ".join(map(short, known))
+    return None
+
+
+def spaced(name: Any) -> str:
+    return str(name).replace("_", " ")
 
 
 # -- pictures

@@ -20,8 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from regard.core.text import Bilingual
-from regard.report import clean
+from regard.core.text import Bilingual, clean
 from regard.report.charts import PageChart, Text, plain
 
 HERE = Path(__file__).parent
@@ -91,13 +90,15 @@ def page(
     script: str = "page",
     styles: Sequence[str] = (),
     spoken: Iterable[str] = (),
+    connect: bool = False,
     **values: Any,
 ) -> str:
     """A whole page from templates/TEMPLATE.html.
 
     `locales` are files of words for the template, `spoken` those of them that the script says, too.
     `charts` go by the names that the template gives to `chart`; `data` is what else the script, or
-    a program that reads the page, finds in its JSON.
+    a program that reads the page, finds in its JSON. A page that a server gives may `connect` to
+    this server.
     """
     known = words("page", *locales)
     aloud = {*words("page"), *spoken}
@@ -121,7 +122,7 @@ def page(
             boot=as_it_is(boot),
             program=as_it_is(program),
             look=as_it_is(look),
-            policy=policy((boot, program), look),
+            policy=policy((boot, program), look, connect),
             **values,
         )
     )
@@ -239,12 +240,13 @@ def variable(name: str) -> str:
     return "module_" + name.replace("-", "_")
 
 
-def policy(scripts: Iterable[str], style: str) -> str:
+def policy(scripts: Iterable[str], style: str, connect: bool = False) -> str:
     """A content security policy under which only these scripts and this style are obeyed."""
     allowed = " ".join(map(digest, scripts))
+    asks = " connect-src 'self';" if connect else ""
     return (
-        f"default-src 'none'; script-src {allowed}; style-src {digest(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {allowed}; style-src {digest(style)}; img-src data:;"
+        f"{asks} base-uri 'none'; form-action 'none'"
     )
 
 

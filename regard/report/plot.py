@@ -12,13 +12,15 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.core.errors import InputError
-from regard.report import clean
+from regard.core.text import clean
 from regard.report.heatmap import Weights, check, label, width
+from regard.report.palette import palette
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,14 +28,10 @@ if TYPE_CHECKING:
 
 Points = Sequence[tuple[float, float]]
 
-# The light colors of static/base.css.
 PAPER, INK, SOFT, RULE, ACCENT, WARM = (
-    "#ffffff", "#1c2430", "#5d6675", "#e3e0d8", "#0b5cad", "#c2410c",
-)  # fmt: skip
-INKS = (
-    "#2028eb", "#e76f0b", "#477757", "#8a2890", "#943b00", "#2c93ff", "#440d03", "#899756",
-    "#583b54", "#d96eaa",
-)  # fmt: skip
+    palette()[name].light for name in ("paper", "ink", "soft", "rule", "accent", "focus")
+)
+INKS = tuple(color.light for name, color in palette().items() if re.fullmatch(r"i\d+", name))
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))  # lines that lie on each other
 CHINESE = (
     "Noto Sans CJK SC", "Source Han Sans SC", "Noto Sans SC", "PingFang SC", "Hiragino Sans GB",
@@ -150,7 +148,17 @@ def fonts(letters: frozenset[str]) -> tuple[list[str], list[str]]:
     return families, sorted(open_letters)
 
 
-# -- the three kinds
+@dataclass(frozen=True)
+class Measured:
+    """A figure with its interval, and the values that it is the mean of."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None = None
+    values: Sequence[float] = ()
+
+
+# -- the four kinds
 
 
 def heat(
@@ -258,8 +266,34 @@ def bars(title: str, counts: Mapping[str, float], total: str) -> Figure:
         return ax.figure  # type: ignore[return-value]
 
 
+def intervals(title: str, groups: Sequence[Sequence[Measured]]) -> Figure:
+    """A point with its interval in each line; what has a scale of its own is a group of its own."""
+    rows = [row for group in groups for row in group]
+    with look(frozenset("".join([title, *(row.name for row in rows)]))):
+        heights = [0.7 + 0.34 * len(group) for group in groups]
+        axes = sheets(title, 7.2, 0.9 + sum(heights), heights)
+        for ax, group in zip(axes, groups, strict=True):
+            for i, row in enumerate(group):
+                if row.interval is not None:
+                    ax.plot(row.interval, [i, i], color=ACCENT, alpha=0.45, linewidth=4)
+                ax.plot(row.values, [i] * len(row.values), "|", color=SOFT, markersize=9)
+                ax.plot([row.value], [i], "o", color=ACCENT, markersize=6)
+            ax.set_yticks(range(len(group)), [label(row.name) for row in group])
+            ax.set(ylim=(len(group) - 0.5, -0.5))
+            ax.grid(axis="x")
+            ax.margins(x=0.08)
+            ax.tick_params(length=0)
+            ax.ticklabel_format(axis="x", useOffset=False)
+        return axes[0].figure  # type: ignore[return-value]
+
+
 def sheet(title: str, wide: float, high: float) -> Axes:
     """An empty picture with its title, which is broken where it would be wider."""
+    return sheets(title, wide, high, [1.0])[0]
+
+
+def sheets(title: str, wide: float, high: float, heights: Sequence[float]) -> list[Axes]:
+    """Several of them, one above the other, under one title."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -270,4 +304,4 @@ def sheet(title: str, wide: float, high: float) -> Axes:
     lines = textwrap.wrap(text, letters) or [""]
     figure.set_size_inches(wide, high + 0.22 * (len(lines) - 1))
     figure.suptitle("\n".join(lines), x=0.02, ha="left", fontsize=13, fontweight="bold")
-    return figure.subplots()
+    return list(figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0])

@@ -98,6 +98,37 @@ def page(browser: Any) -> Iterator[Open]:
     assert troubles == []
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The page of a kind, made when it is first asked for."""
+    from tests.browser.made import PAGES
+
+    known: dict[tuple[str, bool], Path] = {}
+
+    def file(kind: str, hostile: bool = False) -> Path:
+        if (kind, hostile) not in known:
+            known[kind, hostile] = PAGES[kind](tmp_path_factory.mktemp(kind), hostile)
+        return known[kind, hostile]
+
+    return file
+
+
+@pytest.fixture
+def shown(page: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """Opens the display of an object in a page like that of a notebook."""
+
+    def opened(thing: Any, lang: str = "en", dark: bool = False, **options: Any) -> Any:
+        theme = "false" if dark else "true"
+        file = tmp_path / f"{len(list(tmp_path.iterdir()))}.html"
+        file.write_text(
+            f'<!doctype html><html lang="{lang}"><meta charset="utf-8">'
+            f'<body data-jp-theme-light="{theme}">{thing._repr_html_()}</body></html>', "utf-8",
+        )  # fmt: skip
+        return page(file, **options)
+
+    return opened
+
+
 def until(page: Any, expression: str) -> None:
     """Waits for an expression to hold. Playwright's own wait evaluates text inside of the page,
     which the page's content security policy forbids.
@@ -106,3 +137,21 @@ def until(page: Any, expression: str) -> None:
     while not page.evaluate(expression):
         assert time.monotonic() < ends, f"never true: {expression}"
         page.wait_for_timeout(20)
+
+
+@pytest.fixture(scope="session")
+def server(world: Any) -> Iterator[Any]:
+    """One server for all tests of its page."""
+    from tests.browser.serving import playgrounds
+
+    with playgrounds(world) as running:
+        yield running
+
+
+@pytest.fixture
+def site(browser: Any, server: Any) -> Iterator[Any]:
+    from tests.browser.serving import Site
+
+    opened = Site(browser, server)
+    yield opened
+    opened.close()

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
+import regard
 from regard.core.text import Bilingual
 from regard.evaluation.page import write_page as write_test
 from regard.lab.claims import names
@@ -16,6 +19,8 @@ from regard.lab.claims.engine.page import page as claim_page
 from regard.lab.compare.report import write_report as write_comparison
 from regard.lab.look import look
 from regard.methods.probe.page import page as probe_page
+from regard.methods.prune.importance import sites
+from regard.methods.prune.run import importance_map
 from regard.training.report import write_report as write_run
 from tests.evaluation.test_page import results
 from tests.html import HOSTILE
@@ -74,8 +79,8 @@ def bars(out: Path, hostile: bool) -> Path:
 
 def cards(out: Path, hostile: bool) -> Path:
     _, facts = measured("scaling", out.parent)
-    for cell in facts["cells"] if hostile else ():
-        cell["figures"] |= {HOSTILE: 1.0}
+    if hostile:
+        facts = facts | {"changed": [HOSTILE]}
     return written(out, gallery(dict.fromkeys(names()) | {"scaling": facts}))
 
 
@@ -115,6 +120,22 @@ def looked(out: Path, hostile: bool) -> Path:
     return look(model, text, against=speaking("bert", seed=2)).save(out / "look.html")
 
 
+def deeper(out: Path, hostile: bool) -> Path:
+    text, other = (
+        (HOSTILE, None) if hostile else ("The cat sat on the mat", "The dog sat on the mat")
+    )
+    recorded = look(speaking("gpt"), text, lens=True, ablate="all", patch=other, attribute=True)
+    return recorded.save(out / "look.html")
+
+
+def pruned(out: Path, hostile: bool) -> Path:
+    model = regard.create("bert", vocab_size=20, width=16, layers=3, heads=4)
+    scores = {name: torch.linspace(0.1, 1.0, 4) for name in sites(model)}
+    run = HOSTILE if hostile else "my-bert"
+    gone = {next(iter(scores)): [1, 3]}
+    return written(out, importance_map(run, model, scores, gone))
+
+
 def written(out: Path, html: str) -> Path:
     file = out / "page.html"
     file.write_text(html, encoding="utf-8")
@@ -123,7 +144,7 @@ def written(out: Path, html: str) -> Path:
 
 PAGES: dict[str, Callable[[Path, bool], Path]] = {
     "run": run, "test": test, "compare": compare, "claim": claimed, "bars": bars,
-    "gallery": cards, "probe": probe, "look": looked,
+    "gallery": cards, "probe": probe, "look": looked, "deeper": deeper, "heads": pruned,
 }  # fmt: skip
 
 

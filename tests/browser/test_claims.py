@@ -3,12 +3,13 @@
 import pytest
 
 from regard.lab.claims.engine.page import write_gallery, write_page
+from tests.files import of_all_workers
 from tests.lab.claims.measured import CLAIMS, measured
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    shared = tmp_path_factory.getbasetemp()
+    shared = of_all_workers(tmp_path_factory.getbasetemp())
     for name in ("scaling", "word-order"):  # with an axis, and without
         write_page(*measured(name, shared), shared / CLAIMS / name)
     return write_gallery(shared / CLAIMS).parent

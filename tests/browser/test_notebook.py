@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,17 @@ import pytest
 import torch
 
 import regard
+from regard.cli.picture import drawn
 from regard.core.text import Bilingual
 from regard.data.examples import Question
 from regard.decoding.filling import FillCandidate, FilledText
 from regard.evaluation.result import EvaluationResult
+from regard.lab.claims.engine.result import ClaimsResult
 from regard.lab.compare.report import report_of
 from regard.lab.compare.result import ComparisonResult
 from regard.lab.draw import pictures
+from regard.lab.look import look
+from regard.methods.probe.result import ProbeResult
 from regard.report.drawings import BarDrawing, Curves, HeatDrawing
 from regard.report.notebook import LEVELS, ShownTable, Token, Tokens, rendered
 from regard.tasks.answer import MarkedAnswer
@@ -25,28 +28,14 @@ from regard.tasks.base import Prediction
 from regard.tasks.tag import Entity, TaggedSentence
 from regard.training.result import RunResult
 from regard.training.run import METRICS
+from tests.browser.made import probed
 from tests.decoding.small import talking
 from tests.lab.compare.made import comparison
+from tests.lab.look.small import speaking
 from tests.tasks.world import texts
 
 EVIL = '<script>alert(1)</script><img src=x onerror="alert(2)">&\'"`\u202e'
 GROUND = "() => getComputedStyle(document.querySelector('.regard')).backgroundColor"
-
-
-@pytest.fixture
-def shown(page: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
-    """Opens the display of an object in a page like that of a notebook."""
-
-    def opened(thing: Any, lang: str = "en", dark: bool = False, **options: Any) -> Any:
-        theme = "false" if dark else "true"
-        file = tmp_path / f"{len(list(tmp_path.iterdir()))}.html"
-        file.write_text(
-            f'<!doctype html><html lang="{lang}"><meta charset="utf-8">'
-            f'<body data-jp-theme-light="{theme}">{thing._repr_html_()}</body></html>', "utf-8",
-        )  # fmt: skip
-        return page(file, **options)
-
-    return opened
 
 
 def text_of(opened: Any) -> str:
@@ -230,7 +219,7 @@ def test_an_evaluation(shown: Any, world: Any, tmp_path: Path) -> None:
     cells = opened.locator("table >> nth=0").locator("td").all_inner_texts()
     name, value = next(iter(result["figures"].items()))
     low, high = result["intervals"][name]
-    assert cells[:3] == [name.replace("_", " "), f"{value:.4g}", f"{low:.4g} – {high:.4g}"]
+    assert cells[:3] == [name.replace("_", " "), f"{value:.4f}", f"{low:.4f} – {high:.4f}"]
     matrix = result["confusion"]["matrix"]
     assert levels(opened) == rounded(matrix, max(map(max, matrix)))
     assert result["worst"][0]["text"] in text_of(opened)
@@ -261,6 +250,11 @@ def every(name: str) -> dict[str, Any]:
         "answer": MarkedAnswer.of(Prediction(name, 0.5), Question(name, f"a {name} b")),
         "filled": FilledText(name, [[FillCandidate(name, [1], 0.5)]]),
         "table": ShownTable({"title": name, name: name}),
+        "nested": ShownTable({"rows": [{name: name, "inner": {name: name}}], name: {name: [name]}}),
+        "claims": ClaimsResult({"out": name, "claims": [], "failed": {name: name}}),
+        "probe": ProbeResult(probed(hostile=True) | {"task": name, "run": name}),
+        "look": look(speaking("gpt"), f"{name} sat", lens=True, attribute=True),
+        "data": drawn(BarDrawing(name, counts, name), None, "en"),
         "run": RunResult({"model": {"name": name}, "best": {"value": name}}),
         "evaluation": EvaluationResult({
             "title": name, "task": name, "figures": {name: 0.5}, "notes": [name],

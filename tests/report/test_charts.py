@@ -35,7 +35,7 @@ def test_bars_without_a_number_and_cells_without_one():
 
 def test_names_are_visible_in_both_languages():
     data = LineChart(Bilingual("a\u202eb", "甲"), [Line("x\n", [(1, 1.0)])]).data()
-    assert data["title"] == ("a\ufffdb", "甲") and data["lines"][0]["name"] == "x␊"
+    assert data["title"] == ("a\ufffdb", "甲") and data["lines"][0]["name"] == "x↵"
 
 
 def test_curves_of_a_notebook_stand_where_their_numbers_are():

@@ -74,7 +74,7 @@ def test_labels_are_short(text: str) -> None:
 
 def test_labels_show_what_cannot_be_seen() -> None:
     assert label(" ") == "␣"
-    assert label("\n") == "␊"
+    assert label("\n") == "↵"
     assert label("\x1b[31m") == "␛[31m"
     assert label("\u202eabc") == "\ufffdabc"
 

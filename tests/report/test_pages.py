@@ -6,14 +6,18 @@ from pathlib import Path
 
 import pytest
 
+import regard
 from regard.core.text import Bilingual
-from regard.report import pages
+from regard.report import pages, plot
 from regard.report.charts import Line, LineChart
 from regard.report.pages import Figure, embedded, environment, filled, lines, named, page, words
+from regard.report.palette import palette
 from tests.html import HOSTILE, Page
 from tests.refusals import refuses
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
+COLOR = re.compile(r"(?<![&\w])#(?:[0-9a-fA-F]{3}){1,2}\b")
+MARKUP = re.compile(r"<(?:html|body|div|p|section|table|tr|td|svg|style|script|button)[ >]")
 HERE = Path(pages.__file__).parent
 LOCALES = sorted(file.stem for file in (HERE / "locales").glob("*.toml"))
 # Not words of a language, or the words of the other one.
@@ -56,7 +60,7 @@ def test_a_template_makes_text_of_what_it_is_given():
     assert ours == (
         '<span class="en" lang="en">&lt;b&gt;</span><span class="zh" lang="zh-Hans">“早上”</span>'
     )
-    assert text == "&lt;i&gt;␊␇\ufffd" and broken == "&lt;i&gt;\n␇\ufffd"
+    assert text == "&lt;i&gt;↵␇\ufffd" and broken == "&lt;i&gt;\n␇\ufffd"
     assert figure == '<data value="0.5">50%</data>' and none == "–"
     assert str(lines("a\tb")) == "a    b"
 
@@ -78,3 +82,22 @@ def test_sentences_are_filled_in_both_languages():
     both = filled(sentence, name=Bilingual("loss", "损失"), count="3")
     assert both == ("loss of 3", "3 的 损失")
     assert named("macro_f1") == ("macro F1", "宏平均 F1") and named("my_own") == "my own"
+
+
+# -- one toolkit
+
+
+def test_colors_are_named_once() -> None:
+    """In base.css; pictures and notebooks read them there."""
+    package = Path(regard.__file__).parent
+    files = [each for kind in ("py", "html", "js", "css") for each in package.rglob(f"*.{kind}")]
+    colored = {each.name for each in files if COLOR.search(each.read_text(encoding="utf-8"))}
+    assert colored == {"base.css"}
+    assert palette()["ink"].light == plot.INK and len(plot.INKS) == 10
+
+
+def test_python_holds_no_markup() -> None:
+    package = Path(regard.__file__).parent
+    holding = {str(each.relative_to(package)) for each in package.rglob("*.py")
+               if MARKUP.search(each.read_text(encoding="utf-8"))}  # fmt: skip
+    assert not holding

@@ -7,7 +7,7 @@ import { say, word } from "./language.js";
 import { Scale, UNITS } from "./scale.js";
 import { pointed } from "./pointer.js";
 
-const INKS = 10, LETTER = 6.9, MARKED = 24, REACH = 48;
+const INKS = 10, LETTER = 6.9, MARKED = 24, REACH = 48, APART = 16;
 let charts = 0;
 
 const inked = (ink) => ({ number: (ink - 1) % INKS + 1, again: ink > INKS });
@@ -62,7 +62,9 @@ const lines = (figure, spec) => {
     low: unit.y.full(Math.min(...heights)), high: unit.y.full(Math.max(...heights)) }));
   const up = new Scale(heights, spec.y, true).between(height - 30, 16);
   const labels = up.ticks().map(unit.y.tick);
-  const left = Math.max(40, 18 + Math.max(...labels.map(wide))), right = width - 20;
+  const ends = named(shown, up, width, height);
+  const left = Math.max(40, 18 + Math.max(...labels.map(wide)));
+  const edge = ends ? width - ends.room : width - 12, right = edge - 8;
   const across = new Scale(points.map((p) => p[0]), axis, false, width < 480 ? 5 : 8)
     .between(left + 8, right);
 
@@ -71,7 +73,7 @@ const lines = (figure, spec) => {
     const y = up.at(tick);
     if (lowest - y < 15) return; // or the numbers would touch
     lowest = y;
-    draw(svg, "line", { class: "rule", x1: left, x2: width - 12, y1: y, y2: y });
+    draw(svg, "line", { class: "rule", x1: left, x2: edge, y1: y, y2: y });
     draw(svg, "text", { x: left - 8, y: y + 4, "text-anchor": "end" }, labels[i]);
   });
   let last = -Infinity;
@@ -84,21 +86,45 @@ const lines = (figure, spec) => {
   }
   if (spec.limit) {
     const y = up.at(spec.limit[1]);
-    draw(svg, "line", { class: "limit", x1: left, x2: width - 12, y1: y, y2: y });
-    draw(svg, "text", { class: "named", x: width - 16, y: y - 6, "text-anchor": "end" },
+    draw(svg, "line", { class: "limit", x1: left, x2: edge, y1: y, y2: y });
+    draw(svg, "text", { class: "named", x: edge - 4, y: y - 6, "text-anchor": "end" },
       `${say(spec.limit[0])} ${unit.y.tick(spec.limit[1])}`);
   }
   const clip = `${svg.getAttribute("aria-labelledby")}-clip`;
-  draw(draw(svg, "clipPath", { id: clip }), "rect", { x: left, y: 8, width: width - left - 8,
+  draw(draw(svg, "clipPath", { id: clip }), "rect", { x: left, y: 8, width: edge + 4 - left,
     height: height - 34 });
   const items = shown.flatMap((line, number) => drawnLine(svg, line, across, up, clip, unit,
     axis, number));
+  for (const end of ends ? ends.names : []) {
+    const { number } = inked(end.line.ink), mark = draw(svg, "g", { class: `i${number}` });
+    draw(mark, "use", { href: `#m${number}`, x: edge + 6, y: end.y - 4.5, width: 9, height: 9 });
+    draw(svg, "text", { class: "named end", x: edge + 19, y: end.y + 4 }, end.text);
+  }
   const circle = draw(svg, "circle", { class: "here", r: 8, visibility: "hidden" });
   pointed(svg, items, (item) => {
     circle.setAttribute("visibility", item ? "visible" : "hidden");
     if (item) { circle.setAttribute("cx", item.x); circle.setAttribute("cy", item.y); }
   }, (item, way) => besides(items, item, way), REACH);
-  below(figure, spec, axis);
+  below(figure, spec, axis, ends !== null);
+};
+
+// The names of lines beside their ends, apart from each other; null where a legend says them
+// better: beside one line, on too small a picture.
+const named = (shown, up, width, height) => {
+  const groups = Map.groupBy(shown.filter((line) => !line.faint && line.points.length),
+    (line) => say(line.group));
+  const room = 28 + Math.max(0, ...[...groups.keys()].map(wide));
+  const top = 16, bottom = height - 34;
+  if (groups.size < 2 || room > width * 0.3 || groups.size * APART > bottom - top) return null;
+  const names = [...groups].map(([text, [line, ...others]]) => {
+    const last = [line, ...others].map((each) => up.at(each.points.at(-1)[1]));
+    return { text, line, y: last.reduce((sum, y) => sum + y) / last.length };
+  }).sort((a, b) => a.y - b.y);
+  names.forEach((each, i) => { each.y = Math.max(each.y, i ? names[i - 1].y + APART : top); });
+  names.toReversed().forEach((each, i, all) => {
+    each.y = Math.min(each.y, i ? all[i - 1].y - APART : bottom);
+  });
+  return { names, room };
 };
 
 const drawnLine = (svg, line, across, up, clip, unit, axis, number) => {
@@ -140,11 +166,12 @@ const besides = (items, item, way) => {
   return order[order.findIndex((each) => each.line === item.line) + sign];
 };
 
-const below = (figure, spec, axis) => {
+const below = (figure, spec, axis, named) => {
   const legend = figure.querySelector(".legend"), name = figure.querySelector(".below");
-  const inks = new Map(spec.lines.map((line) => [say(line.group), line]));
+  const inks = new Map(spec.lines.filter((line) => line.faint || !named)
+    .map((line) => [say(line.group), line]));
   const items = [...inks].map(([text, line]) => key(line.ink, text, line.faint ? "faint" : ""));
-  if (spec.limit) items.push(key(0, say(spec.limit[0])));
+  if (spec.limit && !named) items.push(key(0, say(spec.limit[0])));
   const told = items.length === 1 && say(spec.title).includes([...inks.keys()][0]);
   legend.replaceChildren(...(told ? [] : items));
   name.textContent = say(axis.name);
@@ -198,6 +225,8 @@ const bars = (figure, spec) => {
 
 // -- heat maps
 
+const inkOn = (share) => share > 0.7 ? "strong" : share > 0.45 ? "middle" : "named";
+
 const heat = (figure, spec) => {
   const width = figure.querySelector(".plot").clientWidth;
   const rows = spec.rows.map((name) => seen(say(name)));
@@ -224,6 +253,12 @@ const heat = (figure, spec) => {
     return { x: x + cell / 2, y: y + cell / 2, i, j, text: () =>
       `${rows[i]} → ${columns[j]}\n${value === null ? "–" : value.toFixed(4)}` };
   }));
+  const places = clamp(-Math.floor(Math.log10((spec.high || 1) * 0.999)) + 1, 0, 9);
+  const numbers = spec.values.map((row) => row.map((v) => v === null ? "" : v.toFixed(places)));
+  if (cell > 30 && numbers.flat().every((text) => wide(text) < cell))
+    for (const { x, y, i, j } of items)
+      draw(svg, "text", { class: inkOn(spec.values[i][j] / (spec.high || 1)), x, y: y + 4,
+        "text-anchor": "middle" }, numbers[i][j]);
   const frame = draw(svg, "rect", { class: "here", width: cell, height: cell,
     visibility: "hidden" });
   const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };

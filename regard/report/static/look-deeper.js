@@ -4,7 +4,10 @@ import { clamp, element } from "./dom.js";
 import { word } from "./language.js";
 
 const LAST = 256; // columns of the lens; of a longer text the last ones
-const digits = (value, count = 4) => value.toFixed(count).replace("-", "−");
+const STRONGEST = 45; // percent of the tone under a text, which stays easy to read on it
+const percent = (share) => `${Math.round(STRONGEST * clamp(Math.abs(share), 0, 1))}%`;
+const digits = (value, count = 4) =>
+  value.toFixed(count).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
 const signed = (value, count = 4) => `${value > 0 ? "+" : ""}${digits(value, count)}`;
 const row = (kind, ...cells) => element("tr", {}, ...cells.map((cell) =>
   element(kind, { dir: "auto" }, cell)));
@@ -19,7 +22,7 @@ const heat = (name, rows, columns, cells) => {
     const button = element("button", { role: "gridcell", title: cell.label, tabindex: "-1",
       "aria-label": cell.label, "data-row": r, "data-column": c,
       class: cell.share < 0 ? "minus" : "", on: { click: () => choose(r, c) } }, cell.text);
-    button.style.setProperty("--share", `${Math.round(Math.min(Math.abs(cell.share), 1) * 80)}%`);
+    button.style.setProperty("--share", percent(cell.share));
     return button;
   }));
   const choose = (r, c) => {
@@ -54,7 +57,7 @@ const heat = (name, rows, columns, cells) => {
 
 const shares = (likely) => table([word("token"), word("probability")],
   likely.map((one) => row("td", one.text, digits(one.probability))));
-const changes = (cell) => [
+export const changes = (cell) => [
   element("p", { class: "what" }, word("without", { off: cell.off.join(", ") || "–" })),
   table([word("token"), word("before"), word("after"), word("difference")],
     cell.changes.map((one) => row("td", one.text, digits(one.before), digits(one.after),
@@ -117,7 +120,7 @@ const attribution = (data) => {
   const token = (text, value) => {
     const node = element("span", { class: value < 0 ? "given minus" : "given", dir: "auto" }, text,
       element("small", {}, signed(value)));
-    node.style.setProperty("--share", `${Math.round(80 * Math.abs(value) / most)}%`);
+    node.style.setProperty("--share", percent(value / most));
     return node;
   };
   const texts = Object.entries(data.scores).map(([name, scores]) => element("div", {},
@@ -131,7 +134,7 @@ const attribution = (data) => {
     element("p", { class: "soft small" }, sums)];
 };
 
-const VIEWS = { lens, ablate: ablation, patch: patching, attribute: attribution };
+export const VIEWS = { lens, ablate: ablation, patch: patching, attribute: attribution };
 
 // What a side has, in the language of the page.
 export const deeper = (data) => {

@@ -225,6 +225,7 @@ export class Side {
     return { x: scrollLeft, y: scrollTop, width: clientWidth, height: clientHeight };
   }
   draw() {
+    if (!this.frame.clientWidth) return; // in a closed fold, or no longer in the page
     const picture = this.shown = this.picture();
     this.spacer.style.width = `${this.whole.width}px`;
     this.spacer.style.height = `${this.whole.height}px`;

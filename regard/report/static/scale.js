@@ -16,7 +16,8 @@ const percent = (v) => `${digits(100 * v, 4)}%`;
 export const UNITS = {
   number: { tick: (v) => Math.abs(v) >= 1e4 ? short(v) : Math.abs(v) >= 1e3
     ? Math.round(v).toLocaleString("en") : digits(v, 4), full: (v) => digits(v, 5) },
-  count: { tick: short, full: (v) => v.toLocaleString("en") },
+  count: { tick: (v) => Math.abs(v) < 1e4 && v % 1 === 0 && v % 1e3
+    ? v.toLocaleString("en") : short(v), full: (v) => v.toLocaleString("en") },
   operations: { tick: short, full: short },
   seconds: { tick: seconds, full: seconds },
   bytes: { tick: bytes, full: bytes },
