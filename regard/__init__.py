@@ -53,16 +53,17 @@ HOMES = {
 }
 VERBS = {  # the commands that are Python functions, too, and the module of each
     **dict.fromkeys(("prepare", "check", "augment"), "data"),
-    **dict.fromkeys(("train", "finetune", "distill", "align"), "learn"),
+    **dict.fromkeys(("train", "finetune", "distill", "align", "plan"), "learn"),
     **dict.fromkeys(("evaluate", "probe", "compare"), "measure"),
     **dict.fromkeys(("quantize", "prune"), "shrink"),
-    **dict.fromkeys(("info", "convert", "recipes"), "catalog"),
+    **dict.fromkeys(("info", "convert", "recipes", "push", "doctor"), "catalog"),
+    "export": "export",
     **dict.fromkeys(("look", "draw"), "picture"),
     "claims": "measure",
 }
 PACKAGES = {
-    "attention", "core", "data", "decoding", "evaluation", "formats", "lab", "methods", "metrics",
-    "models", "objectives", "report", "serve", "tasks", "training",
+    "attention", "core", "data", "decoding", "evaluation", "exports", "formats", "lab", "methods",
+    "metrics", "models", "objectives", "report", "serve", "tasks", "training",
 }  # fmt: skip
 
 

@@ -303,14 +303,15 @@ class LoadedModel(Checkpoint):
 
     def embed(
         self,
-        texts: str | Sequence[str],
-        pooling: str = "mean",
+        texts: str | Sequence[str | Sequence[int]],
+        pooling: str | None = None,
         layer: int = -1,
-        normalize: bool = True,
+        normalize: bool | None = None,
         **options: Any,
     ) -> np.ndarray:
-        """Returns a vector [width] for one text, or a row of [texts, width] for each of many.
-        Further options are length and precision; see regard/evaluation/embeddings.py."""
+        """Returns a vector [width] for one text, or a row of [texts, width] for each of many. What
+        is None is as the directory says, or else the normalized mean. Further options are width,
+        length and precision; see regard/evaluation/embeddings.py."""
         from regard.evaluation.embeddings import embed
 
         sequences, one = as_list(texts)
@@ -326,15 +327,20 @@ class LoadedModel(Checkpoint):
         return vectors
 
 
-def load(path: str | os.PathLike[str], **options: Any) -> LoadedModel:
+def load(path: str | os.PathLike[str], *, cache: str | None = None, **options: Any) -> LoadedModel:
     """Loads a model directory, or a model of the Hugging Face Hub that is on this machine.
 
-    Options are `download` (fetch the model from the Hub), `ignore_unknown`, `heads` and `dtype`;
-    see `regard.formats.directory.load`.
+    Options are `download` (fetch the model from the Hub), `revision` (its commit, tag or branch),
+    `ignore_unknown`, `heads` and `dtype`;
+    see `regard.formats.directory.load`. With `cache` "bf16" or "int8", the model keeps the keys and
+    values of earlier tokens in these numbers, which takes half or a quarter of the memory.
     """
     from regard.formats import directory
+    from regard.models.state import compact_caches
 
     checkpoint = directory.load(path, **options)
+    if cache is not None:
+        compact_caches(checkpoint.model, cache)
     return LoadedModel(**vars(checkpoint))
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +37,27 @@ def messages(path: Path | Sequence[Path], task: str, **options: Any) -> str:
 
 def rows(*values: Any) -> str:
     return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
+
+
+def of_all_workers(base: Path) -> Path:
+    """The directory of a test session that all of its workers see; `base` is a worker's own."""
+    return base.parent if base.name.startswith("popen-") else base
+
+
+@contextmanager
+def alone(file: Path) -> Iterator[None]:
+    """One worker after the other."""
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def script(name: str) -> Any:
+    """One of scripts/ as a module."""
+    file = Path(__file__).parent.parent / "scripts" / f"{name}.py"
+    spec = spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # a dataclass looks up its module
+    spec.loader.exec_module(module)
+    return module

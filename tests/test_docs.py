@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -24,7 +24,9 @@ from regard.attention.position import View
 from regard.cli.main import program
 from regard.lab.claims import names as claims
 from regard.models import count_parameters
+from regard.report.plot import fonts
 from tests.attention.naive import numbers
+from tests.files import script
 from tests.objectives.rules import make, tiny
 from tests.objectives.small import random_documents, text_corpus
 from tests.refusals import refuses
@@ -33,19 +35,34 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 ENGLISH = ("tutorial", "concepts", "misstatements")
 PAGES = [DOCS / f"{name}{language}.md" for name in ENGLISH for language in ("", ".zh")]
-ALSO = ("guide", "models", "quality", "many-machines", "coming-from", "reliability")
+ALSO = (
+    "guide",
+    "models",
+    "quality",
+    "speed",
+    "many-machines",
+    "coming-from",
+    "reliability",
+    "sharing",
+    "exports",
+    "serving",
+)
 TWICE = [
     (ROOT / "README.md", ROOT / "README.zh.md"),
     *((DOCS / f"{name}.md", DOCS / f"{name}.zh.md") for name in ALSO),
 ]
+RESULTS = [DOCS / "results.md", DOCS / "results.zh.md"]  # tests/benchmarks compares them
 OTHERS = [*(page for pair in TWICE for page in pair), ROOT / "CONTRIBUTING.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SOURCE = re.compile(r"\]\(((?:\.\./)?regard/[\w./]+\.(?:py|toml))\)")
 PYTEST = re.compile(r"tests/[\w/]+\.py(?:::\w+)?")
+NUMBER = re.compile(r"(?<![\w/])\d[\d,]*(?![\w.])")
+PAGE_OF_SIZES = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 LEFT_OUT = "…"  # a line of a quotation that stands for others
 
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 by_any = pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: page.name)
+by_link = pytest.mark.parametrize("page", [*PAGES, *OTHERS, *RESULTS], ids=lambda page: page.name)
 by_models = pytest.mark.parametrize(
     "page", [DOCS / "models.md", DOCS / "models.zh.md"], ids=lambda page: page.name
 )
@@ -233,7 +250,7 @@ def anchors(page: Path) -> set[str]:
     return {title.replace(" ", "-") for title in plain}
 
 
-@by_any
+@by_link
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(prose(page)):
         if target.startswith(("http:", "https:")):
@@ -244,30 +261,74 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(file), f"{page.name}: no heading #{anchor}"
 
 
+CHINESE = [page for page in [*PAGES, *OTHERS, *RESULTS] if page.name.endswith(".zh.md")]
+
+
+def test_every_page_of_docs_has_a_twin() -> None:
+    names = {file.name.removesuffix(".zh.md") for file in CHINESE}
+    assert {
+        file.name.removesuffix(".md").removesuffix(".zh") for file in DOCS.glob("*.md")
+    } <= names
+    assert all(page.is_file() for page in CHINESE)
+
+
+@pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.name)
+def test_a_chinese_page_links_to_chinese_pages(page: Path) -> None:
+    """Only the switch of languages, at its top, leads to its own page in English."""
+    english = page.name.replace(".zh.md", ".md")
+    assert f"[English]({english})" in "".join(page.read_text("utf-8").splitlines()[:5])
+    for target in LINK.findall(prose(page).replace(f"[English]({english})", "")):
+        path = target.partition("#")[0]
+        file = page.parent / path
+        if path.endswith(".md") and not path.endswith(".zh.md"):
+            assert not file.with_suffix(".zh.md").exists(), f"{page.name}: {target} is English"
+        if path.endswith(".svg"):
+            chinese = [file.parent / "zh" / file.name, file.with_name(f"{file.stem}-zh.svg")]
+            assert not any(each.exists() for each in chinese), f"{page.name}: {target} is English"
+
+
 def test_every_picture_is_shown() -> None:
-    shown = {Path(target).name for page in PAGES for target in LINK.findall(prose(page))}
-    assert {file.name for file in (DOCS / "figures").glob("*.svg")} <= shown
+    for suffix, place in (("", DOCS / "figures"), (".zh", DOCS / "figures" / "zh")):
+        pages = [page for page in PAGES if page.name.endswith(".zh.md") == bool(suffix)]
+        shown = {(DOCS / target) for page in pages for target in LINK.findall(prose(page))}
+        assert set(place.glob("*.svg")) <= shown
 
 
 @cache
 def figures() -> Any:
     """The script that draws them."""
-    spec = spec_from_file_location("figures", ROOT / "scripts" / "figures.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("figures")
 
 
 def test_pictures_are_what_the_code_draws_today() -> None:
     """If one is not: python scripts/figures.py."""
-    stored = {file.stem: file.read_text("utf-8") for file in (DOCS / "figures").glob("*.svg")}
-    drawn = {name: make().svg() for name, make in figures().FIGURES.items()}
+    place = DOCS / "figures"
+    stored = {
+        file.relative_to(place).as_posix(): file.read_text("utf-8") for file in place.rglob("*.svg")
+    }
+    drawn = dict(figures().drawn())
     assert set(stored) == set(drawn)
-    assert [name for name in drawn if drawn[name] != stored[name]] == []
-    for picture in drawn.values():
-        assert ElementTree.fromstring(picture).tag.endswith("svg")
+    for name, picture in drawn.items():
+        assert letters(picture) == letters(stored[name]), name
+        if not name.startswith("zh/") or FONT in fonts(frozenset("词"))[0]:
+            assert picture == stored[name], name  # letters are measured in that font
         assert len(picture) < 60_000
+
+
+FONT = "Noto Sans CJK SC"
+
+
+def letters(picture: str) -> list[str]:
+    """The words and numbers that a picture shows."""
+    root = ElementTree.fromstring(picture)
+    assert root.tag.endswith("svg")
+    return ["".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_only_chinese_pictures_hold_chinese() -> None:
+    for name, picture in figures().drawn():
+        chinese = re.findall(r"[\u4e00-\u9fff]", "".join(letters(picture)))
+        assert bool(chinese) == name.startswith("zh/"), name
 
 
 # -- both languages
@@ -283,7 +344,8 @@ def test_both_languages_say_as_much(name: str) -> None:
     assert by_language[0] == by_language[1]
     rows = [len(re.findall(r"^\|", prose(page), re.MULTILINE)) for page in (english, chinese)]
     assert rows[0] == rows[1]
-    pictures = [re.findall(r"figures/[\w-]+\.svg", prose(page)) for page in (english, chinese)]
+    pictures = [re.findall(r"figures/(?:zh/)?([\w-]+\.svg)", prose(page))
+                for page in (english, chinese)]  # fmt: skip
     assert pictures[0] == pictures[1]
     quoted = [re.findall(r"`(regard [^`]+|pytest [^`]+)`", prose(p)) for p in (english, chinese)]
     assert quoted[0] == quoted[1]
@@ -333,6 +395,15 @@ def test_misstatements_are_many_and_each_is_shown() -> None:
         for row in rows:
             assert len(row) == 3, row
             assert re.search(r"`(regard|pytest) [^`]+`", row[2]), f"nothing shows: {row[0]}"
+
+
+def test_no_two_misstatements_have_the_same_proof() -> None:
+    """A proof shows just its row: a test or a command that two rows name shows neither alone."""
+    rows = table_rows(DOCS / "misstatements.md")
+    proofs = [proof for row in rows for proof in re.findall(r"`((?:regard|pytest) [^`]+)`", row[2])]
+    assert [proof for proof, count in Counter(proofs).items() if count > 1] == []
+    tests = [proof for proof in proofs if proof.startswith("pytest")]
+    assert all("::test_" in proof for proof in tests), "a whole file is no proof of one row"
 
 
 def table_rows(page: Path) -> list[list[str]]:
@@ -417,12 +488,30 @@ def test_a_written_model() -> None:
         assert len(file.read_text("utf-8").splitlines()) == int(size)
 
 
+def test_the_table_of_sizes_is_today_s() -> None:
+    """It names every package, and no number is more than a tenth off: python scripts/sizes.py."""
+    sizes = script("sizes")
+    packages = {name for part in sizes.PARTS for name in part.packages.split()} - {"tests"}
+    there = {file.name for file in (ROOT / "regard").iterdir() if (file / "__init__.py").is_file()}
+    assert packages == there - {"recipes"} | {"api.py"}
+    assert all(sizes.lines(name) for part in sizes.PARTS for name in part.later.split())
+    (written_table,) = re.findall(r"<!-- sizes -->\n(.*?)<!-- end -->", PAGE_OF_SIZES, re.DOTALL)
+    cells = [
+        [row.split("|") for row in text.splitlines()] for text in (written_table, sizes.table())
+    ]
+    assert len(cells[0]) == len(cells[1])
+    for old, new in zip(*cells, strict=True):
+        numbers_of = [[int(n.replace(",", "")) for cell in row[2:] for n in NUMBER.findall(cell)]
+                      for row in (old, new)]  # fmt: skip
+        assert old[1] == new[1] and numbers_of[0] == pytest.approx(numbers_of[1], rel=0.1, abs=150)
+
+
 def test_the_readme_shows_before_it_tells() -> None:
     """At most 200 lines, two pictures, and three runs with what they print."""
     for page in TWICE[0]:
         text = page.read_text("utf-8")
         assert len(text.splitlines()) <= 200
-        assert len(re.findall(r"!\[[^\]]+\]\(docs/figures/\w+\.png\)", text)) == 2
+        assert len(re.findall(r"!\[[^\]]+\]\(docs/figures/[\w.]+\.png\)", text)) == 2
         runs = [block for block in blocks(page) if block.kind == "console"]
         assert len(runs) == 3
         for run in runs:

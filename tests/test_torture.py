@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 KILLS, COUNTS = 8, {"files": 320, "disk": 8, "power": 8}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("g++") is None, reason="the layer needs Linux and g++"
 )

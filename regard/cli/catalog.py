@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from regard.cli import doctor
 from regard.cli.options import Command
 from regard.cli.output import columns, fitted
 from regard.core.errors import InputError, StorageError, UnknownName
@@ -20,15 +21,27 @@ def models(
     family: Annotated[
         str | None, Option("List only this family, such as gpt.", metavar="NAME")
     ] = None,
+    exports: Annotated[
+        bool, Option("Show which models 'regard export' can write for which runtimes.")
+    ] = False,
 ) -> Table:
     """List every published size: paper, year, exact number of parameters, context.
+
+    --exports shows instead what the exports of small models of every kind came to, as measured.
 
     \b
     Examples:
       regard models
       regard models --family t5
+      regard models --exports
       regard models --json
     """
+    if exports:
+        from regard.exports.matrix import measured
+
+        if family is not None:
+            raise InputError("--exports shows all models; leave out --family")
+        return {"exports": measured()}
     from regard.models import FAMILIES
 
     if family is not None and family not in FAMILIES:
@@ -55,13 +68,28 @@ def catalogue(families: list[str]) -> list[Table]:
 
 
 def model_lines(result: Table) -> Iterator[str]:
-    """Yields one line per size."""
+    """Yields one line per size, or the matrix of exports."""
+    if "exports" in result:
+        yield from matrix_lines(result["exports"])
+        return
     rows = [("name", "parameters", "context", "year", "paper")]
     for row in result["models"]:
         context = f"{row['context']:,}" if row["context"] else "any"
         numbers = (f"{row['parameters']:,}", context, str(row["year"]))
         rows.append((row["name"], *numbers, row["paper"]))
     yield from map(fitted, columns(rows, "<>><<"))
+
+
+def matrix_lines(matrix: Table) -> Iterator[str]:
+    """Yields a line for each model: the precisions that each target holds, or a dash."""
+    cells = matrix["cells"]
+    targets = list(dict.fromkeys(cell["to"] for cell in cells))
+    rows = [("model", *targets)]
+    for model in dict.fromkeys(cell["model"] for cell in cells):
+        equal = [cell for cell in cells if cell["model"] == model and cell["equal"]]
+        holds = (", ".join(c["precision"] for c in equal if c["to"] == name) for name in targets)
+        rows.append((model, *(names or "–" for names in holds)))
+    yield from columns(rows, "<" * len(rows[0]))
 
 
 def info(
@@ -183,15 +211,36 @@ def in_word(value: Any) -> str:
             return str(value)
 
 
-def convert(path: Annotated[Path, Argument("PATH", "A model directory.")]) -> Table:
-    """Convert a directory's pickled weights (pytorch_model.bin) to safetensors.
+def convert(
+    path: Annotated[Path, Argument("PATH", "A model directory, or one of peft with --merge.")],
+    *,
+    merge: Annotated[
+        bool, Option("Add the LoRA adapters to the weights, and write the plain model to --out.")
+    ] = False,
+    out: Annotated[Path | None, Option("The directory of the merged model.", metavar="DIR")] = None,
+    base: Annotated[
+        str | None,
+        Option("The model that the adapters of peft belong to.", metavar="MODEL",
+               default="the one that they name"),
+    ] = None,
+) -> Table:  # fmt: skip
+    """Convert a directory's pickled weights (pytorch_model.bin) to safetensors, or, with --merge, a
+    model with LoRA adapters to a plain one.
 
-    Only weights are read, nothing in the file is executed, and the pickled file stays.
+    Only weights are read, nothing in a file is executed, and what is converted stays.
 
     \b
-    Example:
+    Examples:
       regard convert ./old-model
+      regard convert reviewer --merge --out reviewer-merged
     """
+    if merge != (out is not None) or (base is not None and not merge):
+        raise InputError("--merge and --out DIR belong together, and --base is for them; the "
+                         "conversion of pickled weights needs none of them")  # fmt: skip
+    if out is not None:
+        from regard.formats.adapter import merge_directory
+
+        return {"written": str(merge_directory(path, out, base))}
     from regard.formats import legacy
 
     return {"written": str(legacy.convert(path))}
@@ -249,9 +298,57 @@ def recipe_lines(result: Table) -> Iterator[str]:
         yield from map(fitted, columns(rows, "<<"))
 
 
+def push(
+    run: Annotated[Path, Argument("RUN", "A run or a model directory.")],
+    name: Annotated[str, Argument("NAME", "The name on the hub, such as me/my-gpt.")],
+    *,
+    dry_run: Annotated[bool, Option("Show what would be sent; send nothing.")] = False,
+    public: Annotated[
+        bool, Option("Let everyone see a model that is new on the hub; else it is private.")
+    ] = False,
+    include: Annotated[
+        Sequence[str],
+        Option("Send these files of RUN, too, such as 'checkpoints/**'; may be repeated.",
+               metavar="PATTERN"),
+    ] = (),
+    revision: Annotated[
+        str | None, Option("The branch to send to.", metavar="NAME", default="main")
+    ] = None,
+    message: Annotated[str, Option("The message of the commit.", metavar="TEXT")] = "",
+) -> Table:  # fmt: skip
+    """Send a model to the Hugging Face Hub: its weights, configuration, tokenizer and card.
+
+    Nothing else of RUN is sent unless --include names it, and no other command sends anything.
+
+    \b
+    Examples:
+      regard push my-gpt me/my-gpt --dry-run
+      regard push my-gpt me/my-gpt
+      regard push my-gpt me/my-gpt --include 'checkpoints/**' --revision with-checkpoints
+    """
+    from regard.formats.hub import push as send
+
+    return send(
+        run, name, dry_run=dry_run, public=public, include=include, revision=revision,
+        message=message,
+    )  # fmt: skip
+
+
+def push_lines(result: Table) -> Iterator[str]:
+    rows = [(row["file"], f"{row['bytes']:,}") for row in result["files"]]
+    yield from columns([("file", "bytes"), *rows, ("all", f"{result['bytes']:,}")], "<>")
+    yield from (f"note: {note}" for note in result["notes"])
+    if result["dry_run"]:
+        yield f"nothing was sent; without --dry-run it goes to {result['name']}"
+    else:
+        yield f"sent to {result['url']}"
+
+
 COMMANDS = {
     "models": Command(models, model_lines),
     "info": Command(info, info_lines),
     "convert": Command(convert, lambda result: iter([result["written"]]), opens=True),
     "recipes": Command(recipes, recipe_lines),
+    "push": Command(push, push_lines),
+    "doctor": doctor.COMMAND,
 }

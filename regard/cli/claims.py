@@ -260,8 +260,15 @@ def gallery(out: Path) -> None:
         write_gallery(out)
 
 
+def claims_result(result: Table) -> Any:
+    from regard.lab.claims.engine.result import ClaimsResult
+
+    return ClaimsResult(result)
+
+
 COMMANDS: dict[str, Any] = {
-    "list": Command(list_claims, list_lines),
-    "run": Command(run_claims, run_lines, lambda result: 1 if result["failed"] else 0),
+    "list": Command(list_claims, list_lines, result=claims_result),
+    "run": Command(run_claims, run_lines, lambda result: 1 if result["failed"] else 0,
+                   result=claims_result),
     "show": Command(show_claim, show_lines),
-}
+}  # fmt: skip

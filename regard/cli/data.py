@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from regard.cli.guess import check_there
 from regard.cli.options import AskedFor, Command
 from regard.core.errors import ConfigError, InputError, counted
-from regard.core.options import FIELD, SKIP, Argument, Option, PartialOptions
+from regard.core.options import FIELD, SKIP, Argument, Option, PartialOptions, Quiet
 from regard.core.tables import Table
 from regard.data.augment.examples import AugmentSettings
 from regard.data.prepare import PreparePlan
@@ -20,7 +20,6 @@ SHOWN = 10  # the number of problems shown of each kind
 CLASSES = 20  # the number of classes in the table
 TASKS = "classify, entail, similar, tag, answer, choose, translate, summarize, converse, prefer, …"
 ROLES = {"text": "field", "source": "source_field", "target": "target_field"}  # SourceOptions names
-Quiet = Annotated[bool, Option("Print nothing on standard error.")]
 
 
 # -- prepare

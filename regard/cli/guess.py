@@ -85,7 +85,8 @@ def check_there(what: str, *names: str | Path) -> None:
         missing = [part for part in name.split(",") if not Path(part).exists()]
         if missing:
             raise InputError(
-                f"{what} is {name}, and there is no file {missing[0]}; give one that exists"
+                f"{what} is {name}, and there is no file or directory {missing[0]}; "
+                "give one that exists"
             )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from regard.cli import layouts
 from regard.cli.guess import check_order, check_there
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import say
@@ -20,19 +21,28 @@ from regard.training import recipe as recipes
 from regard.training.recipe import Recipe
 
 PATIENCE = 20.0  # the longest step, in seconds, that a dry run measures
-FREE = ("budget.steps", "engine.device")  # the recipe keys that --resume may change
+FREE = (
+    "budget.steps",
+    "engine.device",
+    "engine.tensor",
+)  # the recipe keys that --resume may change
 BESIDE_RESUME = {"--resume", "--quiet", "--json", "--dry-run", "--steps", "--device"}
 OF_A_RUN = (
     "a run continues with its own recipe, in which only the steps may grow (--steps N); leave it "
     "out, or start a new run"
 )
-LEARNING = ("seed", "batch", "budget", "optimizer", "schedule", "validation", "engine")
+LEARNING = ("seed", "log", "batch", "budget", "optimizer", "schedule", "validation", "engine")
 MODEL = Argument("MODEL", "A run or a model directory; with --resume the run to continue.")
 Settings = Annotated[
     Sequence[str],
     Argument("[KEY=VALUE]…", "Set any key of the recipe; 'regard recipes --keys' lists them."),
 ]
 Data = Annotated[str | None, DATA]
+LoraWords = Annotated[
+    str | None,
+    Option("Train only LoRA adapters and the new head: rank=8,alpha=16,targets=query+value, or "
+           "default.", "--lora", "OPTIONS"),
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -158,6 +168,7 @@ def finetune(
     changes: Annotated[Table, PartialOptions(Recipe, "examples", "augment", *LEARNING)],
     stages: Annotated[Table, PartialOptions(FinetuneOptions)],
     knowledge: Annotated[Table, PartialOptions(KnowledgeOptions)],
+    lora: LoraWords = None,
     run: RunOptions,
     typed: AskedFor,
 ) -> Table:
@@ -175,12 +186,12 @@ def finetune(
       regard finetune my-bert --task classify --data news.csv --field text=body --out sorter
       regard finetune my-t5 --task translate --data train.en,train.zh --out translator
       regard finetune my-xlnet --task answer --data squad.json --out reader --epochs 2 --lr 3e-5
-      regard finetune my-bert --task classify --data few.csv --out crossed --folds 5
       regard finetune my-bert --task classify --data few.csv --unlabeled many.txt --out reviewer
       regard finetune my-bert --task classify --data few.csv --augment synonyms,delete --out kind
       regard finetune my-bert --task tag --data train.conll --adapt 3 --out tagger
       regard finetune my-bert --task tag --data train.conll --out tagger optimizer.freeze_layers=6
       regard finetune my-bert --task tag --data train.conll --knowledge facts.tsv --out tagger
+      regard finetune my-bert --task embed --data pairs.jsonl --lora rank=8 --out finder
       regard finetune --resume reviewer
     """
     from regard.data.knowledge.options import asked as asked_of
@@ -192,7 +203,7 @@ def finetune(
     graph = asked_of(knowledge.get("graph", ""), knowledge.get("branches"), knowledge.get("mode"),
                      knowledge.get("rules", []))  # fmt: skip
     named = without_open({"knowledge": merged(graph, words)})
-    options = changes | without_open({"objective": named})
+    options = changes | without_open({"objective": named}) | adapters_in(lora)
     recipe = run.recipe(words, options, {"data": data, "model": "" if run.resume else model})
     chosen, place = FinetuneOptions.of(stages), Path(model)
     if not run.resume:
@@ -326,6 +337,15 @@ def align(
     return prefer(recipe, place, resume=run.resume, display=run.display)
 
 
+def adapters_in(lora: str | None) -> Table:
+    """Returns the keys of a recipe that `--lora` stands for."""
+    if lora is None:
+        return {}
+    from regard.models.extensions.lora import options_in
+
+    return {"extensions": {"lora": options_in(lora)}}
+
+
 # -- what would be done
 
 
@@ -412,4 +432,4 @@ def run_result(result: dict[str, Any]) -> Any:
 COMMANDS = {
     function.__name__: Command(function, in_lines, code, result=run_result, opens=True)
     for function in (train, finetune, distill, align)
-}
+} | {"plan": layouts.COMMAND}

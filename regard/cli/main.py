@@ -29,6 +29,7 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
         "finetune": "Fine-tune a model for a task, with labeled examples.",
         "distill": "Train a small model on the outputs of a large one.",
         "align": "Tune a model with preferences: dpo, ipo, reward, grpo.",
+        "plan": "Plan a training over many devices: memory, communication, time.",
     }),
     "Using a model": ("use", {
         "generate": "Continue a text.",
@@ -50,6 +51,9 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
         "quantize": "Quantize the weights of a model to 8 bits.",
         "prune": "Remove the least important heads, units or weights.",
     }),
+    "Exporting": ("export", {
+        "export": "Write a model for another runtime, proven to compute the same.",
+    }),
     "Looking": ("picture", {
         "look": "Write a page that shows a model's attention on a text.",
         "draw": "Draw attention, positions, schedules, masks, ….",
@@ -59,6 +63,8 @@ GROUPS: dict[str, tuple[str, dict[str, str]]] = {
         "info": "Show what a model directory holds.",
         "convert": "Convert pickled weights to safetensors.",
         "recipes": "List the built-in recipes, or show one.",
+        "push": "Send a model to the Hugging Face Hub.",
+        "doctor": "Show what is installed here, and what is missing.",
     }),
 }  # fmt: skip
 SHELLS = ("bash", "zsh", "fish")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,29 +10,29 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from regard.cli import claims
+from regard.cli.compare import code, compare, comparison_result, where_compared
 from regard.cli.guess import check_order, check_there
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import say, unescaped
 from regard.cli.use import LEARNED, WRITING, opened
 from regard.core.errors import ConfigError, InputError
 from regard.core.files import write_json, write_text
-from regard.core.options import LR, MAX_BYTES, Argument, Option, PartialOptions
+from regard.core.options import Argument, Option, PartialOptions, Quiet
 from regard.core.tables import Table
 from regard.core.text import visible
 from regard.data.readers import ReaderOptions as Reading
 from regard.decoding.options import DecodingOptions as Decoding
 from regard.evaluation.options import EvaluateOptions, NgramOptions, PromptOptions
-from regard.lab.compare.comparison import ComparisonPlan as Comparing
 from regard.methods.probe.plan import ProbePlan as Probing
 
 CLASSES = 20  # the number of classes in the table
-SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
-Quiet = Annotated[bool, Option("Print nothing on standard error.")]
 # The options of prompts. --shots alone is enough to evaluate by prompts.
 OF_PROMPTS = {"--shots", "--shots-from", "--template", "--verbalizer", "--shot-sampling",
               "--fixed-shots", "--instruction", "--separator", "--score", "--neutral",
               "--blank"}  # fmt: skip
 OF_NGRAM = {"--ngram-order", "--max-tokens"}
+OF_HARNESS = {"--harness", "--harness-tasks", "--shots", "--limit", "--seed", "--out",
+              "--download", "--quiet", "--json", "--allow-nan"}  # fmt: skip
 OF_TEST = {"--against", "--pairs", "--show-errors", "--strict", "--split"}
 
 
@@ -65,6 +64,19 @@ class MeasuringOptions:
             "split is valid unless --split says another."
         ),
     ] = False
+    harness: Annotated[
+        Sequence[str],
+        Option(
+            "Run these tasks of lm-evaluation-harness, with commas between them; no DATA.",
+            metavar="TASK,…",
+            commas=True,
+        ),
+    ] = ()
+    harness_tasks: Annotated[
+        Path | None,
+        Option("The directory of the harness's task files.", metavar="DIR",
+               default="the tasks that the library brings"),
+    ] = None  # fmt: skip
     quiet: Quiet = False
 
 
@@ -101,12 +113,13 @@ def evaluate(
       regard evaluate ./tagger test.conll --against ./old-tagger
       regard evaluate ./translator test.en test.zh --language zh --num-beams 4
       regard evaluate ./my-gpt book.txt
-      regard evaluate ./my-gpt ./data --split valid --json
       regard evaluate my-gpt reviews.jsonl --task classify --shots 0 --verbalizer pos=great
-      regard evaluate my-gpt copa.jsonl --task choose --shots 1 --shots-from train.jsonl
       regard evaluate my-bert --pairs blimp/*.jsonl
       regard evaluate ./data --baseline --ngram-order 3 --out ngram.safetensors
+      regard evaluate my-gpt --harness my-task --harness-tasks tasks/
     """
+    if options.harness or options.harness_tasks:
+        return measured_by_harness(model, data, options, test, prompts, reading, typed)
     by_prompts = not OF_PROMPTS.isdisjoint(typed)
     check_mode(typed, by_prompts, options.baseline)
     if options.baseline:
@@ -127,6 +140,34 @@ def evaluate(
         decoding["prefix"] = options.prefix
     plan = EvaluateOptions(**test, reading=reading, decoding=decoding)
     return examine(model, list(data), plan, quiet=options.quiet)
+
+
+def measured_by_harness(
+    model: str,
+    data: Sequence[str],
+    options: MeasuringOptions,
+    test: Table,
+    prompts: Table,
+    reading: Table,
+    typed: Sequence[str],
+) -> Table:
+    """Runs tasks of lm-evaluation-harness, which have their own data."""
+    if not options.harness:
+        raise ConfigError("--harness is missing; name the tasks of --harness-tasks to run")
+    if data:
+        raise ConfigError(f"DATA is {data[0]}, but the tasks of --harness have their own; leave "
+                          "it out")  # fmt: skip
+    if others := [option for option in typed if option not in OF_HARNESS]:
+        raise ConfigError(f"{others[0]} has no effect on the tasks of --harness; leave it out")
+    from regard.evaluation.harness import HarnessPlan, run_harness
+
+    names = ("limit", "seed", "out")
+    settings = {name: test[name] for name in names if name in test}
+    plan = HarnessPlan(
+        options.harness, options.harness_tasks, prompts.get("shots"),
+        download=reading.get("download", False), **settings,
+    )  # fmt: skip
+    return run_harness(model, plan)
 
 
 def check_mode(typed: Sequence[str], by_prompts: bool, baseline: bool) -> None:
@@ -317,154 +358,13 @@ def probed_lines(result: Table) -> Iterator[str]:
         yield from in_lines(result)
 
 
-# -- compare
-
-
-@dataclass(frozen=True)
-class CompareOptions:
-    """The options of a comparison that are not in its plan."""
-
-    budget: Annotated[
-        str,
-        Option(
-            "The budget of each model: a time (90s, 10m, 2h), tokens (2Mtok) or operations "
-            "(0.3Pflop)."
-        ),
-    ] = "2m"
-    models: Annotated[
-        str,
-        Option(
-            "MODEL, MODEL@SIZE, MODEL:OBJECTIVE or MODEL:OBJECTIVE@SIZE.",
-            metavar="A,B,…",
-            default="one of each family",
-        ),
-    ] = ""
-    out: Annotated[Path | None, Option("Write the comparison here.", metavar="DIR")] = None
-    lr: Annotated[float | None, LR] = None
-    split_by: Annotated[
-        str | None, Option("Where a document of text ends: blank (at a blank line), line or file.")
-    ] = None
-    max_bytes: Annotated[int | None, MAX_BYTES] = None
-    resume: Annotated[bool, Option("SOURCE is a comparison: continue it.")] = False
-    quiet: Quiet = False
-
-    def reading(self) -> Table:
-        """How the sources are read, as far as the user says it."""
-        table = {"split_by": self.split_by, "max_bytes": self.max_bytes}
-        return {name: value for name, value in table.items() if value is not None}
-
-
-def compare(
-    sources: Annotated[
-        Sequence[str],
-        Argument(
-            "SOURCE… [KEY=VALUE]…",
-            "Text in any form that 'regard prepare' reads, or its data directory; with --resume "
-            "the comparison. KEY=VALUE changes every model's recipe.",
-        ),
-    ] = (),
-    *,
-    options: CompareOptions,
-    plan: Annotated[Table, PartialOptions(Comparing)],
-    typed: AskedFor,
-) -> Table:
-    """Compare models: all have the same text, tokenizer, splits and budget, and each has its own
-    objective.
-
-    The report compares bits per byte of unseen text among causal models, masked words among models
-    that see both sides, sentences against corrupted ones, speed and memory. Ctrl-C keeps finished
-    work; --resume continues.
-
-    \b
-    Examples:
-      regard compare builtin:python-docs --budget 1m --out lineage
-      regard compare book.txt --budget 10m --models gpt,transformer-xl,lstm --seeds 3 --out three
-      regard compare corpus/ --budget 2Mtok --models bert,xlnet,t5@small --out both-ways
-      regard compare --resume lineage
-    """
-    settings = [word for word in sources if SETTING.fullmatch(word) and not Path(word).exists()]
-    texts = [word for word in sources if word not in settings]
-    if options.lr is not None:
-        settings.append(f"optimizer.lr={options.lr}")
-    if not texts:
-        raise ConfigError("SOURCE is missing; give a text, or --resume and a comparison")
-    check_there("SOURCE", *texts)
-    from regard.lab.compare.comparison import again, begin
-    from regard.lab.compare.lineup import ModelBudget, lineup
-    from regard.lab.compare.planning import planned
-
-    if options.resume:
-        beside = [*(option for option in typed if option not in ("--resume", "--quiet", "--json")),
-                  *settings]  # fmt: skip
-        if beside:
-            raise ConfigError(f"{beside[0]} is given with --resume, but a comparison continues by "
-                              "its own plan; leave it out, or start a new comparison")  # fmt: skip
-        if len(texts) > 1:
-            raise ConfigError(f"--resume continues one comparison, and {len(texts)} are given")
-        place = Path(texts[0])
-        return run_comparison(again(place), place, options.quiet)
-    if options.out is None:
-        raise ConfigError("--out is missing; give the directory that the comparison writes")
-    names = ("seeds", "seq_len", "batch_size", "vocab_size")
-    usual = {name: getattr(Comparing, name) for name in names}
-    decided = planned(
-        tuple(texts), tuple(lineup(options.models.split(","))), ModelBudget.of(options.budget),
-        **{"size": ""} | usual | plan, settings=tuple(settings),
-        reading=options.reading(),
-    )  # fmt: skip
-    begin(decided, options.out)
-    return run_comparison(decided, options.out, options.quiet)
-
-
-def run_comparison(plan: Any, place: Path, quiet: bool) -> Table:
-    """Runs the models that are missing. The report shows all results so far, however it ended."""
-    from regard.lab.compare.comparison import Comparison, ComparisonFailed, ComparisonStopped
-    from regard.lab.compare.display import display
-    from regard.lab.compare.estimate import estimated, in_words
-    from regard.lab.compare.lineup import NGRAM
-    from regard.lab.compare.planning import machine_speed
-    from regard.lab.compare.report import write_report
-
-    names = [NGRAM, *(f"{e.name}-{s}" for s in range(1, plan.seeds + 1) for e in plan.entries)]
-    shown = display("quiet" if quiet else "auto", names)
-    comparison = Comparison(plan, place, (lambda name, record: None) if quiet else shown.tell)
-    ended: Exception | None = None
-    if not comparison.facts.estimate:
-        comparison.facts.estimate = estimated(plan, machine_speed()).table()
-    if not quiet:
-        say(in_words(comparison.facts.estimate, "time_estimate").en)
-    try:
-        comparison.go()
-    except (ComparisonStopped, ComparisonFailed) as stopped:
-        ended = stopped
-    finally:
-        shown.stop()
-    report = write_report(comparison.found(), place)
-    if ended is not None:
-        say(str(ended))
-        report["outcome"] = "interrupted" if isinstance(ended, ComparisonStopped) else "failed"
-    return report
-
-
-def where_compared(report: Table) -> str:
-    """Says in one sentence what was found, and where the report is."""
-    sentences = [sentence["en"] for sentence in report["verdict"]]
-    first = sentences[0] if sentences else "Nothing has been measured yet."
-    return f"{first} The report is {Path(report['out'], 'report.html')}"
-
-
-CODES = {"interrupted": 130, "failed": 1}
-
-
-def code(result: Table) -> int:
-    return CODES.get(result.get("outcome", ""), 0)
-
-
 def where_evaluated(result: Table) -> str:
     """Says where the page of a test or the answers to prompts are. An n-gram writes neither."""
     if "out" not in result or "orders" in result:
         return ""
     place = Path(result["out"])
+    if "harness" in result:
+        return f"all figures and answers are in {place}"
     if "shots" in result:
         return f"the answers are in {place / 'predictions.jsonl'}"
     return f"the page is {place / 'report.html'}"
@@ -487,16 +387,16 @@ def evaluation_result(result: Table) -> Any:
     return EvaluationResult(result)
 
 
-def comparison_result(result: Table) -> Any:
-    from regard.lab.compare.result import ComparisonResult
+def probe_result(result: Table) -> Any:
+    from regard.methods.probe.result import ProbeResult
 
-    return ComparisonResult(result)
+    return ProbeResult(result)
 
 
 COMMANDS: dict[str, Any] = {
     "evaluate": Command(evaluate, evaluated_lines, after=where_evaluated, result=evaluation_result,
                         opens=True),
-    "probe": Command(probe, probed_lines, code, where_probed, opens=True),
+    "probe": Command(probe, probed_lines, code, where_probed, result=probe_result, opens=True),
     "compare": Command(compare, lambda report: iter([report["summary"]]), code, where_compared,
                        result=comparison_result),
     "claims": ("claims", "Try what papers say: experiments with rules that were fixed before they "

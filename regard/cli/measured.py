@@ -14,6 +14,8 @@ def in_lines(result: Table) -> Iterator[str]:
     """Yields the figures of a test, of prompts, or of an n-gram."""
     if "orders" in result:
         yield from ngram_lines(result)
+    elif "harness" in result:
+        yield from harness_lines(result)
     elif "shots" in result:
         yield from prompt_lines(result)
     else:
@@ -101,6 +103,21 @@ def prompt_lines(result: Table) -> Iterator[str]:
 def figure_line(name: str, value: float | None, between: Sequence[float] | None = None) -> str:
     text = f"{name:<24}" + (f"{value:>9.4f}" if value is not None else f"{'–':>9}")
     return text + (f"   {between[0]:.4f} … {between[1]:.4f}" if between else "")
+
+
+def harness_lines(result: Table) -> Iterator[str]:
+    """Yields the figures of each task of lm-evaluation-harness with their standard errors."""
+    yield f"lm-evaluation-harness {result['versions']['lm_eval']}, by {result['measure']}"
+    for name, table in result["harness"].items():
+        count = result["examples"].get(name)
+        yield f"{name}" + (f", {count:,} examples" if count is not None else "")
+        margin = max(map(len, table), default=0) + 2
+        for figure, row in table.items():
+            error = f"   ± {shown(row['stderr'])}" if row["stderr"] is not None else ""
+            value = row["value"]
+            text = shown(value) if isinstance(value, int | float) else str(value)
+            yield f"  {figure:<{margin}}{text:>9}{error}"
+    yield from (f"note: {note}" for note in result["notes"])
 
 
 def ngram_lines(result: Table) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from regard.cli.options import Command
 from regard.cli.output import text_or_input
+from regard.cli.pictured import LookData, PictureData
 from regard.core.errors import InputError
 from regard.core.options import DOWNLOAD, LR, Argument, Option
 from regard.core.tables import Table
@@ -133,7 +134,7 @@ def look(
         position=options.position,
     )
     page = recording.save(file, force=options.force)
-    return {"page": str(page), **recording.facts()}
+    return LookData({"page": str(page), **recording.facts()}, recording)
 
 
 def order_of(permutation: str) -> Any:
@@ -366,18 +367,11 @@ def drawn(picture: Picture, out: Path | None, lang: str, *, also: bool = False) 
 
     shades = SHADES if "utf" in (sys.stdout.encoding or "").lower() else PLAIN_SHADES
     if out is None:
-        return PictureData(picture.data(), [picture.text(shades, lang)])
+        return PictureData(picture.data(), picture, [picture.text(shades, lang)])
     picture.save(out, lang)
     shown = [picture.text(shades, lang)] if also else []
-    return PictureData(picture.data() | {"out": str(out)}, [*shown, f"the picture is in {out}"])
-
-
-class PictureData(dict[str, Any]):
-    """The data of a picture, with its lines for a terminal."""
-
-    def __init__(self, numbers: Table, lines: list[str]) -> None:
-        super().__init__(numbers)
-        self.lines = lines
+    data = picture.data() | {"out": str(out)}
+    return PictureData(data, picture, [*shown, f"the picture is in {out}"])
 
 
 def look_lines(result: Table) -> Iterator[str]:

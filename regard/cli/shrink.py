@@ -10,7 +10,7 @@ from regard.cli.guess import check_order, check_there
 from regard.cli.options import AskedFor, Command
 from regard.cli.output import say
 from regard.core.errors import ConfigError
-from regard.core.options import Argument, Option, PartialOptions
+from regard.core.options import Argument, Option, PartialOptions, Quiet
 from regard.core.tables import Table
 from regard.data.readers import ReaderOptions as Reading
 from regard.evaluation.options import EvaluateOptions
@@ -22,7 +22,6 @@ OF_DATA = {"--limit", "--task", "--split", "--skip", "--field", "--format", "--h
            "--importance-examples"}  # fmt: skip
 Run = Annotated[str, Argument("RUN", "A run or a model directory.")]
 Out = Annotated[Path, Option("Write the model into this new directory.", metavar="DIR")]
-Quiet = Annotated[bool, Option("Print nothing on standard error.")]
 Testing = Annotated[Table, PartialOptions(EvaluateOptions, *TESTING)]
 Fields = Annotated[Table, PartialOptions(Reading, "form", "fields", "header", "max_bytes")]
 
@@ -49,7 +48,7 @@ def quantize(
     quiet: Quiet = False,
     typed: AskedFor,
 ) -> Table:
-    """Make a model smaller, and faster on a CPU, by storing its matrices in 8 bits.
+    """Make a model smaller, and faster on a CPU, by storing its matrices in 8 or 4 bits.
 
     DIR is a model directory like any other, for the commands that evaluate, predict and generate.
     It cannot be trained further, and transformers does not open it. Size and speed are measured
@@ -60,6 +59,7 @@ def quantize(
       regard quantize ./my-gpt --out ./my-gpt-int8
       regard quantize ./reviewer --scheme int8-dynamic --data test.jsonl --out ./reviewer-int8
       regard quantize ./my-gpt --calibrate typical.txt --out ./my-gpt-int8
+      regard quantize ./my-gpt --scheme int4 --calibrate typical.txt --out ./my-gpt-int4
       regard quantize ./my-gpt --exclude 'blocks.0.*' --exclude output --out ./other
     """
     check_order("quantize", run, option="--data")

@@ -14,6 +14,7 @@ from regard.cli.options import AskedFor, Command
 from regard.cli.output import json_text, notes, say, text_or_input, unescaped, utf8
 from regard.core.errors import InputError, counted
 from regard.core.options import (
+    CACHE,
     DOWNLOAD,
     MAX_NEW_TOKENS,
     PRECISION,
@@ -43,11 +44,15 @@ File = Annotated[
 ]  # fmt: skip
 Download = Annotated[bool, DOWNLOAD]
 Precision = Annotated[str, PRECISION]
+Cache = Annotated[Literal["bf16", "int8"] | None, CACHE]
 AsLines = Annotated[bool, Option("Print one JSON object per line, as soon as it is ready.")]
 
 
-def opened(model: str, precision: str = "fp32", download: bool = False) -> Any:
-    """Loads a model directory onto the fastest device, with weights in this precision."""
+def opened(
+    model: str, precision: str = "fp32", download: bool = False, cache: str | None = None
+) -> Any:
+    """Loads a model directory onto the fastest device, with weights in this precision, and caches
+    in bf16 or int8 if that is asked for."""
     import torch
 
     from regard.core.errors import UnknownName
@@ -60,6 +65,10 @@ def opened(model: str, precision: str = "fp32", download: bool = False) -> Any:
         raise UnknownName("precision", precision, kinds)
     quick_malloc()
     loaded = load(model, dtype=kinds[precision], download=download)
+    if cache is not None:
+        from regard.models.state import compact_caches
+
+        compact_caches(loaded.model, cache)
     loaded.model.to(pick_device(None))
     return loaded
 
@@ -79,6 +88,7 @@ def generate(
     lines: Annotated[bool, Option("Every line of the file or input is a prompt.")] = False,
     decoding: Annotated[Table, PartialOptions(Decoding)],
     precision: Precision = "fp32",
+    cache: Cache = None,
     stream: Annotated[
         bool | None, Option("Print the text as it grows.", default="yes, for one text")
     ] = None,
@@ -107,7 +117,7 @@ def generate(
     )
     check_printed(decoding, stream, several, "--json" in typed)
     Decoding.of(decoding)  # refuses wrong options before a model is opened
-    loaded = opened(model, precision, download)
+    loaded = opened(model, precision, download, cache)
     from regard import decoding as decoder
     from regard.decoding.generation_config import options_for
 
@@ -257,6 +267,7 @@ def chat(
     ] = None,
     plain: Annotated[bool, Option("Do not use the tokenizer's chat template.")] = False,
     precision: Precision = "fp32",
+    cache: Cache = None,
     download: Download = False,
 ) -> None:  # fmt: skip
     """Chat with a model that was trained on dialogue.
@@ -275,7 +286,7 @@ def chat(
     decoding["stop"] = tuple(unescaped(word) for word in decoding.get("stop", ()))
     Decoding.of(decoding)  # what cannot be is refused before a model is opened
     check_order("chat", model)
-    loaded = opened(model, precision, download)
+    loaded = opened(model, precision, download, cache)
     from regard.decoding.dialogue import Conversation
 
     dialogue = Conversation.begin(loaded, decoding, system, plain, max_turns)

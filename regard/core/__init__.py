@@ -1,3 +1,3 @@
 """The base of the package: errors, files, locks and seeds. It imports no other part of regard."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"

@@ -45,7 +45,7 @@ IN_PARTS = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}  # no exchange on this sy
 FORMAT = 1
 MANIFEST = "manifest.json"
 OWN = (MANIFEST, "data.json", "recipe.toml")  # a directory with one of them is not part of another
-APART = frozenset({"checkpoints", "tensorboard"})
+APART = frozenset({"checkpoints", "tensorboard", "wandb", "mlruns", "trackio"})
 
 
 def check_place(out: Path, force: bool, marker: str) -> None:

@@ -11,6 +11,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +24,7 @@ WRITING, COMMIT = ".writing-", ".commit-"  # files inside a directory, not compl
 DEBRIS = re.compile(r"\.writing-[0-9a-f]{16}|\..+\.[0-9a-f]{16}\.part")
 LAST = "config.json"  # the file that makes a model directory complete
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NAN_ALLOWED = ContextVar("NAN_ALLOWED", default=False)  # in the weights that a command opens
 
 
 @contextmanager

@@ -134,8 +134,8 @@ SAVED = (
     "leave it out"
 )
 LOGGED = (
-    "every step is written to RUN/metrics.jsonl and RUN/tensorboard, and RUN/report.html draws it; "
-    "leave it out"
+    "every step is written to RUN/metrics.jsonl, and RUN/report.html draws it; --log tensorboard, "
+    "wandb, mlflow or trackio writes it for these, too"
 )
 COMMANDS = (
     "a command does one thing: 'regard train' learns from text, 'regard finetune' from examples, "
@@ -143,7 +143,7 @@ COMMANDS = (
 )
 LABELS = "the labels are read from the data, and their number with them; leave it out"
 PROCESSES = "start several processes with torchrun --nproc-per-node N -m regard train …"
-HUB = "nothing is sent anywhere; a model is a directory that you can upload yourself"
+HUB = "no command sends anything but one: regard push RUN NAME, after the training"
 FIELDS = "name a field of the records: --field ROLE=NAME, such as --field text=review"
 RANDOM = "--seed decides every random choice, and a run is exactly repeatable; leave it out"
 LOADING = "how data are read and made into batches needs no option; leave it out"
@@ -264,7 +264,7 @@ INSTEAD = {
     ),
     **dict.fromkeys(("loadin8bit", "loadin4bit"), "make it smaller first: regard quantize MODEL"),
     **dict.fromkeys(("lora", "usepeft", "lorar", "loraalpha"),
-                    "there is no LoRA; optimizer.freeze_layers=N lets fewer layers learn"),
+                    "finetune has --lora rank=8,alpha=16; a recipe has extensions.lora.*"),
     "cachedir": "names of the hub are kept where the hub's own library keeps them (HF_HOME)",
     "valmaxtargetlength": MEASURED,
     "userdir": "nothing of others is executed; CONTRIBUTING.md says how a model or a task is added",

@@ -8,9 +8,8 @@ them.
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,6 @@ FIELD = Option(
 )
 HEADER = Option("Say whether the first line of a table names its columns.")
 ALLOW_NAN = Option("Open weights that are NaN or infinite, which are refused otherwise.")
-NAN_ALLOWED = ContextVar("NAN_ALLOWED", default=False)  # for every model that a command opens
 DOWNLOAD = Option("Allow downloads from the Hugging Face Hub (hub:NAME).")
 MAX_BYTES = Option("Refuse a compressed file that unpacks to more than N bytes.", "--max-bytes",
                    "N")  # fmt: skip
@@ -112,8 +110,16 @@ LANGUAGE = Option("The language of the texts, such as zh.", "--language", "CODE"
                   "guessed from their letters")  # fmt: skip
 SEQ_LEN = Option("The number of tokens that the model reads at once.", "--seq-len", "N",
                  "the length that the model was trained with")  # fmt: skip
+LOG = Option(
+    "Show the metrics of every step elsewhere, too: some of tensorboard,wandb,mlflow,trackio; "
+    "they write into the run's directory, and send nothing.",
+    metavar="NAME,…",
+    default="tensorboard if it is installed",
+    commas=True,
+)
 SEED = Option("The seed of every random choice.", metavar="N")
 SEEDS = Option("Repeat everything with N seeds; 2 or more show the noise.", metavar="N")
+Quiet = Annotated[bool, Option("Print nothing on standard error.")]
 LR = Option(
     "The highest learning rate; with --schedule noam it is a factor.",
     "--lr",
@@ -125,11 +131,16 @@ BATCH_SIZE = Option("The number of samples of one step.", "--batch-size", "N",
 STEPS = Option("Train for N steps.", metavar="N")
 VOCAB_SIZE = Option("The number of entries of the vocabulary.", "--vocab-size", "N")
 PRECISION = Option("The number format to compute in: fp32 or bf16.", "--precision", "NAME")
+CACHE = Option(
+    "Keep the keys and values of earlier tokens in bf16 or int8: half or a quarter of the memory.",
+    "--cache", "NAME", "the number format of the model",
+)  # fmt: skip
 THESAURUS = Option("A file with a word, a tab and its synonyms per line; or a WordNet directory.",
                    metavar="FILE", default="the WordNet of this machine")  # fmt: skip
 VALID = Option("The examples of the validation set.", "--valid", "FILE", "a tenth of the data")
 MAX_NEW_TOKENS = Option("Generate at most N new tokens.", "--max-new-tokens", "N")
-TEXTS_AT_ONCE = Option("The texts in one batch; this changes only the speed.", "--batch-size", "N")
+TEXTS_AT_ONCE = Option("The most texts in one batch; this changes only the speed.", "--batch-size",
+                       "N", "as many as some 8,000 tokens are")  # fmt: skip
 NUM_BEAMS = Option("Use beam search with N beams.", "--num-beams", "N")
 OUT = Option("The directory of the run.", "--out", "RUN")
 DATA = Option(
@@ -142,5 +153,7 @@ RECIPE = Option(
     metavar="NAME",
     default="budget for a laptop-sized model, else paper",
 )
-SIZE = Option("Use a laptop-sized shape instead of the published one: tiny, small or medium.",
-              metavar="NAME")  # fmt: skip
+SIZE = Option(
+    "The size of a new model: tiny, small, medium, or auto: what suits the budget.",
+    metavar="NAME", default="auto for a family; a published size has its own",
+)  # fmt: skip

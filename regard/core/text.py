@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
+import unicodedata
 from typing import IO, NamedTuple
 
 from regard.core.errors import UnknownName
@@ -43,3 +44,17 @@ def shown(text: str, stream: IO[str] | None = None) -> str:
 def json_visible(text: str) -> str:
     r"""Returns JSON with the same meaning and without control characters: \u009b."""
     return STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def clean(text: str) -> str:
+    """Returns the text for a page or a picture: what XML may not hold has a sign in its place."""
+    return "".join(sign(character) for character in text)
+
+
+def sign(character: str) -> str:
+    code = ord(character)
+    if code < 0x20:
+        return "↵" if character == "\n" else chr(0x2400 + code)  # ␀ … ␟
+    turns = 0x202A <= code <= 0x202E or 0x2066 <= code <= 0x2069  # writing direction
+    broken = unicodedata.category(character) in {"Cc", "Cs"} or code & 0xFFFE == 0xFFFE
+    return "\N{REPLACEMENT CHARACTER}" if turns or broken else character

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from regard.core.seeding import keyed, permutation
 
 Rows = Sequence[Sequence[int] | np.ndarray]
 POOL = 64  # steps whose samples are sorted by length together
+TOKENS = 8192  # the maximum number of tokens of a batch without a gradient, with padding
+ROWS = 256  # the maximum number of its rows
 
 
 def by_length(sizes: np.ndarray, batch: int, seed: int, epoch: int) -> np.ndarray:
@@ -26,6 +28,18 @@ def by_length(sizes: np.ndarray, batch: int, seed: int, epoch: int) -> np.ndarra
     steps = body[:whole].reshape(-1, batch)
     steps = keyed(seed, "steps", epoch).permutation(steps)
     return np.concatenate([mixed[:begun], steps.flatten(), body[whole:]])
+
+
+def by_tokens(sizes: np.ndarray, tokens: int = TOKENS, rows: int = ROWS) -> Iterator[list[int]]:
+    """Yields batches of rows of similar length, each with as many rows as fit."""
+    batch: list[int] = []
+    for place in np.argsort(-sizes, kind="stable").tolist():  # the longest needs the most memory
+        if batch and (len(batch) == rows or (len(batch) + 1) * sizes[batch[0]] > tokens):
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
 
 
 class Ragged:

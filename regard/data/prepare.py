@@ -45,14 +45,14 @@ class PreparePlan:
     ] = False
     tokenizer: Annotated[
         str,
-        Option("The tokenizer to train: bytes-bpe (as GPT-2), bpe (GPT-1), wordpiece (BERT), "
-               "unigram (XLNet, T5), words, characters, bytes; or the directory of an existing "
-               "one.", metavar="KIND|PATH"),
+        Option("The tokenizer to train: bytes-bpe (as GPT-2), gpt2-bpe (split exactly as GPT-2, "
+               "for GGUF), bpe (GPT-1), wordpiece (BERT), unigram (XLNet, T5), words, characters, "
+               "bytes; or the directory of an existing one.", metavar="KIND|PATH"),
     ] = "bytes-bpe"  # fmt: skip
     vocab_size: Annotated[
         int | None,
         Option("The size of the vocabulary, with its special tokens.", "--vocab-size", "N",
-               "8192; words: 32768"),
+               "4096 to 32768, by the size of the text; words: 32768"),
     ] = None  # fmt: skip
     lower: Annotated[bool | None, Option("Lowercase the text.", default="only bpe, as GPT-1")] = (
         None

@@ -17,11 +17,13 @@ from regard.data.tokenizer import Tokenizer
 SENTINEL = re.compile(r"<extra_id_(\d+)>")
 
 # In the order of ROLES: end, pad, unknown, start, cls, sep, mask.
+BYTES = "<|endoftext|> <|pad|> <|unknown|> <|startoftext|> <|cls|> <|sep|> <|mask|>"
 PLAIN = "<eos> <pad> <unk> <bos> <cls> <sep> <mask>"
 SPELLINGS = {
     kind: dict(zip(ROLES, words.split(), strict=True))
     for kind, words in {
-        "bytes-bpe": "<|endoftext|> <|pad|> <|unknown|> <|startoftext|> <|cls|> <|sep|> <|mask|>",
+        "bytes-bpe": BYTES,
+        "gpt2-bpe": BYTES,
         "bpe": "<eos> <pad> <unk> _start_ _classify_ _delimiter_ <mask>",
         "wordpiece": "[EOS] [PAD] [UNK] [BOS] [CLS] [SEP] [MASK]",
         "unigram": "</s> <pad> <unk> <s> <cls> <sep> <mask>",
@@ -48,8 +50,11 @@ def add_roles(fast: Fast, kind: str, count: int) -> None:
 def configuration(kind: str, count: int) -> dict[str, Any]:
     """Returns tokenizer_config.json, by which transformers' AutoTokenizer opens tokenizer.json."""
     spelled = SPELLINGS[kind]
+    # Without the names transformers leaves the segments of two texts out.
+    names = ["input_ids", "token_type_ids", "attention_mask"]
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
+        **({"model_input_names": names} if kind == "wordpiece" else {}),
         "clean_up_tokenization_spaces": False,
         **{f"{KEYS[role]}_token": spelled[role] for role in ROLES},
         "additional_special_tokens": sentinels(count),
@@ -105,10 +110,8 @@ def special_of(tokenizer: Tokenizer, name: str) -> Special:
             f"the tokenizer of {name} has no token that can end a document (eos or sep); declare "
             "one as eos_token in its tokenizer_config.json"
         )
-    marks = {}
-    for word, i in fast.get_vocab().items():
-        match = SENTINEL.fullmatch(word)
-        if match:
-            marks[int(match[1])] = i
     others = {role: ids[role] for role in ROLES if role != "end"}
-    return Special(end, **others, sentinels=[marks[i] for i in sorted(marks)])
+    marks: list[int] = []  # asked for one by one: the words of a vocabulary are many
+    while (mark := fast.token_to_id(f"<extra_id_{len(marks)}>")) is not None:
+        marks.append(mark)
+    return Special(end, **others, sentinels=marks)

@@ -2,10 +2,10 @@
 tokens.
 
 Two traps are avoided here. A script without spaces makes one "word" of a whole page, which trainers
-store many times over and which is slow to encode: every kind cuts runs of letters at a bounded
-length, by a rule that stands in tokenizer.json. And the library's trainers number the forms of
-characters in the order of a hash that differs from run to run: they get those forms in a fixed
-order, so that the same text gives the same files.
+store many times over and which is slow to encode: every kind but gpt2-bpe cuts runs of letters at
+a bounded length, by a rule that stands in tokenizer.json. And the library's trainers number the
+forms of characters in the order of a hash that differs from run to run: they get those forms in a
+fixed order, so that the same text gives the same files.
 """
 
 from __future__ import annotations
@@ -27,9 +27,13 @@ from regard.data.special_tokens import SPELLINGS, add_roles, configuration
 from regard.data.tokenizer import Tokenizer
 
 KINDS = tuple(SPELLINGS)
-DEFAULT = {"bytes-bpe": 8192, "bpe": 8192, "wordpiece": 8192, "unigram": 8192, "words": 32768,
-           "characters": 65536}  # fmt: skip
-LOSSLESS = ("bytes-bpe", "bytes")
+DEFAULT = {"words": 32768, "characters": 65536}
+# The entries of a vocabulary of pieces of words, up to so many bytes of text. A small text has too
+# few occurrences of rare pieces to learn them, and each entry costs its operations at every token.
+BY_TEXT = ((4e6, 4096), (4e7, 8192), (4e8, 16384))
+LARGEST = 32768
+PIECES = ("bytes-bpe", "gpt2-bpe", "bpe", "wordpiece", "unigram")
+LOSSLESS = ("bytes-bpe", "gpt2-bpe", "bytes")
 RUN, WORD = 16, 64  # most characters in a run of an unspaced script, and of any other
 
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
@@ -54,7 +58,7 @@ def train(
         raise UnknownName("tokenizer", kind, KINDS, "(or give the directory of an existing one)")
     if lower is None:
         lower = kind == "bpe"  # GPT-1's text is lowercase
-    wanted = vocab_size if vocab_size is not None else DEFAULT.get(kind, 256 + len(ROLES) + marks)
+    wanted = vocab_size if vocab_size is not None else usual_size(kind, texts, marks)
     room = wanted - len(ROLES) - marks
     least = 256 if kind in LOSSLESS else 16
     if room < least:
@@ -78,6 +82,14 @@ def train(
     return Tokenizer(fast, files)
 
 
+def usual_size(kind: str, texts: Sequence[str], marks: int) -> int:
+    """Returns the size of a vocabulary for which none was asked."""
+    if kind not in PIECES:
+        return DEFAULT.get(kind, 256 + len(ROLES) + marks)
+    read = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    return next((size for most, size in BY_TEXT if read <= most), LARGEST)
+
+
 def lowered(lower: bool) -> normalizers.Normalizer | None:
     return normalizers.Lowercase() if lower else None
 
@@ -88,7 +100,18 @@ def cut(rule: str) -> pre_tokenizers.PreTokenizer:
 
 def bytes_bpe(texts: Sequence[str], room: int, lower: bool) -> Fast:
     """Trains GPT-2's byte-level BPE: no text is unknown, and decoding gives the exact text."""
+    return learn_bytes(byte_level(models.BPE(), lower), texts, room)
+
+
+def gpt2_bpe(texts: Sequence[str], room: int, lower: bool) -> Fast:
+    """Trains the same with GPT-2's own rule, in which a run of letters has no bound: other programs
+    know this rule by its name."""
     fast = byte_level(models.BPE(), lower)
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return learn_bytes(fast, texts, room)
+
+
+def learn_bytes(fast: Fast, texts: Sequence[str], room: int) -> Fast:
     fast.train_from_iterator(
         texts,
         trainers.BpeTrainer(
@@ -297,6 +320,7 @@ def unigram(texts: Sequence[str], room: int, lower: bool) -> Fast:
 
 TRAINERS = {
     "bytes-bpe": bytes_bpe,
+    "gpt2-bpe": gpt2_bpe,
     "bpe": bpe,
     "wordpiece": wordpiece,
     "unigram": unigram,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from regard.core.errors import ConfigError, UnknownName
 from regard.core.options import LIMIT, NUM_BEAMS, Option, option_of
 
-KINDS = {"int8": "weight", "int8-dynamic": "dynamic", "bf16": "bf16"}  # of quantization
+KINDS = {"int8": "weight", "int8-dynamic": "dynamic", "int4": "int4", "bf16": "bf16"}
 METHODS = ("gradient", "magnitude")  # how the importance of a unit is measured
 SCOPES = ("global", "layer")
 SAMPLES = 2048
@@ -47,10 +47,10 @@ class QuantizeOptions(MeasureOptions):
     """The options of `regard quantize`."""
 
     kind: Annotated[
-        Literal["int8", "int8-dynamic", "bf16"],
+        Literal["int8", "int8-dynamic", "int4", "bf16"],
         Option("int8 stores weights in 8 bits; int8-dynamic also rounds the activations to 8 bits, "
-               "which is faster for many tokens at once; bf16 stores weights in 16 bits.",
-               "--scheme"),
+               "which is faster for many tokens at once; int4 stores weights in 4 bits, by groups "
+               "of 32; bf16 stores weights in 16 bits.", "--scheme"),
     ] = "int8"  # fmt: skip
     exclude: Annotated[
         Sequence[str],

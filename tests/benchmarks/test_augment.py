@@ -7,6 +7,8 @@ from typing import Any
 import augment
 import pytest
 
+from tests.benchmarks.bilingual import check_chinese
+
 PLAIN = {1: 0.70, 2: 0.72, 3: 0.68}
 GAINS = {"file": (0.03, 0.04, 0.035), "on the fly": (0.05, -0.06, 0.01)}
 
@@ -36,6 +38,8 @@ def test_gains_are_differences_of_the_same_seeds() -> None:
 
 def test_what_is_said() -> None:
     text = augment.section(rows())
+    check_chinese("augmentation", text)
+    check_chinese("augmentation", augment.section(rows(1)))
     assert "| passes (plain / file / on the fly) |" in text
     row = "| movie reviews | 100 | 1,700 | 60 | 9.60 / 0.56 / 9.60 | accuracy | 0.700 ± 0.020 |"
     assert row in text  # 60 steps of 16

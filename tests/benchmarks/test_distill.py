@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from distill import NAMES, TASKS, compared, lines_of, section, settings_of
 
+from tests.benchmarks.bilingual import check_chinese
+
 
 def cell(seed: int, student: float, speed: float, parameters: int = 59) -> Any:
     measure = TASKS["reviews"].measure
@@ -36,7 +38,8 @@ def test_misses_are_said() -> None:
     assert "missed" not in good and "97.8%" in good
     for bad in (cell(1, 0.85, 1.8), cell(1, 0.88, 1.5), cell(1, 0.88, 1.8, 61)):
         assert " ".join(lines_of(compared([bad]))[0]).count("missed") == 1
-    assert "## Distillation" in section([cell(1, 0.88, 1.8)])
+    text = section([cell(1, 0.88, 1.8)])
+    assert "## Distillation" in text and "## 蒸馏" in check_chinese("distillation", text)
 
 
 def test_a_cell_depends_on_all_that_the_student_learns_by() -> None:

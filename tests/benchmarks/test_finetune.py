@@ -11,6 +11,7 @@ from finetune_sides import answers, beginnings, encoded, minilm
 from finetune_tasks import TASKS
 
 from regard.data.examples import TaggedExample
+from tests.benchmarks.bilingual import check_chinese
 
 LABELS = ["O", "B-loc", "I-loc"]
 
@@ -90,6 +91,7 @@ def test_allocators_are_not_mixed() -> None:
         (False, 2, 2.1), (True, 1, 1.8)
     ]  # fmt: skip
     text = section(rows)
+    check_chinese("fine-tuning", text)
     assert "WNUT-17, fp32, same allocator" in text and "keeps the memory it frees" in text
     sides = (("ours", False), ("theirs", False), ("theirs", True))
     settings = [TASKS["wnut17"].settings(side, 1, "fp32", same) for side, same in sides]

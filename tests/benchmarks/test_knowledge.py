@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from knowledge import KINDS, WAYS, examples, section, tokenizer, world
 
+from tests.benchmarks.bilingual import check_chinese
+
 
 def test_the_answer_stands_in_the_graph_alone() -> None:
     every = world(1)
@@ -39,6 +41,7 @@ def test_the_page() -> None:
         for seed in (1, 2, 3)
     ]  # fmt: skip
     text = section(rows)
+    check_chinese("knowledge", text)
     assert "| branches with the visible matrix | 3 | 0.950 ± 0.000 | 0.500 ± 0.000 |" in text
     assert "better than with the same branches as text (+0.050)" in text
     assert "0.700 ± 0.000 (missed)" in text and "0.600 ± 0.000 |" in text

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from regard.data.corpus import Corpus
+from tests.benchmarks.bilingual import check_chinese
 from tests.command import run as called
 
 CURVES = {
@@ -64,6 +65,9 @@ def test_a_board_goes_on_where_it_was_stopped(
     with pytest.raises(KeyboardInterrupt):
         learn.main(words)
     assert measured == ["ngram", "gpt", "nanogpt"]
+    learn.main([*words, "--most", "1"])
+    assert measured == ["ngram", "gpt", "nanogpt", "nanogpt"]
+    assert "| trainer-gpt2 |" not in capsys.readouterr().out
     learn.main(words)
     assert measured == ["ngram", "gpt", "nanogpt", "nanogpt", "trainer-gpt2"]
     shown = capsys.readouterr().out
@@ -72,12 +76,27 @@ def test_a_board_goes_on_where_it_was_stopped(
         in shown
     )
     assert "not yet" in shown
-    learn.main([*words, "--json"])
+    page = tmp_path / "docs" / "results.md"
+    learn.main([*words, "--page", str(page), "--json"])
     rows = json.loads(capsys.readouterr().out)
     assert len(measured) == 5 and len(rows) == 4
     assert json.loads((tmp_path / "out" / "board.json").read_text())["rows"] == rows
+    assert shown.strip() in page.read_text() and "<!-- begin board -->" in page.read_text()
+    section = page.read_text().partition("-->\n")[2].partition("\n<!-- end")[0]
+    chinese = check_chinese("board", section.replace("| squares |", "| sotu |"))
+    translated = page.with_suffix(".zh.md").read_text("utf-8")
+    assert chinese.replace("| sotu |", "| squares |") in translated
+    cells = (page.parent / "results" / "board.jsonl").read_text().splitlines()
+    assert [json.loads(line)["value"] for line in cells] == [1.8, 1.5, 2.5, 3.0]
     picture = (tmp_path / "out" / "curves.html").read_text()
     assert all(name in picture for name in ("gpt", "nanogpt", "trainer-gpt2", "5-gram"))
+
+
+def test_what_misses_its_goal_is_marked() -> None:
+    row = {"text": "a", "minutes": 3.0, "side": "gpt", "metric": "bits_per_byte", "values": [1.8],
+           "seconds": 180.0}  # fmt: skip
+    shown = learn.in_words([row | {"ratio": {"nanogpt": 0.93, "trainer-gpt2": 0.84}}])
+    assert "nanogpt × 0.930 (missed), trainer-gpt2 × 0.840 |" in shown
 
 
 def test_the_time_to_beat_a_value() -> None:

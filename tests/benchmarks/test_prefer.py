@@ -10,6 +10,8 @@ import pytest
 from finetune_tasks import TASKS
 from prefer import NAMES, WAYS, lines_of, reached, section, settings_of
 
+from tests.benchmarks.bilingual import check_chinese
+
 ASKS = {"start": 0.06, "dpo": 0.5, "ipo": 0.4, "grpo-judge": 0.2, "grpo-rule": 0.9,
         "grpo-firm": 0.3, "grpo-free": 0.95}  # fmt: skip
 FAR = {"grpo-firm": 0.1, "grpo-free": 0.9}
@@ -38,6 +40,7 @@ def test_goals_are_checked_and_misses_said() -> None:
     assert table["GRPO, by the reward model"][3].endswith("(missed)")
     assert not table["DPO"][3].endswith("(missed)") and table["DPO"][1:3] == ["0.1", "2"]
     text = section(rows)
+    check_chinese("preference", text)
     assert "0.970 ± 0.000 of unseen pairs" in text and "1,234" in text
     assert "What? → grpo-free?" in text
     assert "0.800 ± 0.000 (missed)" in section(cells(judge=0.8))

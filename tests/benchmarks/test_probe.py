@@ -8,6 +8,8 @@ from xml.etree import ElementTree
 
 from probe import TASKS, drawn, section, verdict
 
+from tests.benchmarks.bilingual import check_chinese
+
 Values = float | tuple[float, float]  # of both seeds, or of each
 
 
@@ -75,8 +77,12 @@ def test_a_cell_says_what_its_limit_is_of() -> None:
 def test_the_page_has_a_table_and_a_panel_for_each_task() -> None:
     rows = [cell(name, [0.6, 0.9], [0.6, 0.7]) for name in TASKS]
     page = section(rows)
+    check_chinese("probing", page)
     assert page.count("### ") == len(TASKS) and page.count("| 1 | 0.900") == len(TASKS)
     assert "1.5 minutes" in page and "probing.svg" in page
     root = ElementTree.fromstring(drawn(rows))
     axes = [e for e in root.iter() if re.fullmatch(r"axes_\d+", e.get("id", ""))]
     assert len(axes) == len(TASKS)
+    chinese = drawn(rows, "zh")
+    assert all(word in chinese for word in ("大写的词：准确率", "宏平均 F1", "未训练", "层"))
+    assert "untrained" not in chinese

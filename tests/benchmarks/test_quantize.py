@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import quantize
 
+from tests.benchmarks.bilingual import check_chinese
+
 
 def kind(before: float, after: float, share: float) -> dict[str, Any]:
     return {
@@ -41,6 +43,7 @@ def test_a_part_that_is_measured_again_leaves_the_others_on_the_page(
         ("reviews", 1), ("reviews", 2), ("wnut17", 1), ("wnut17", 2), ("entail", 1)
     ]  # fmt: skip
     text = quantize.section(rows)
+    check_chinese("quantization", text)
     assert text.count("| movie reviews |") == 3 == text.count("| SICK entailment |")
     file = tmp_path / "cells" / "reviews-2.json"
     cell = json.loads(file.read_text())

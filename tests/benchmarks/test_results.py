@@ -10,6 +10,7 @@ import pytest
 import results
 from pretraining_words import MEMORIES, beside_ngram, remembering
 
+from tests.benchmarks.bilingual import check_chinese
 from tests.refusals import refuses
 
 TOKENS = 1_200_000
@@ -49,6 +50,7 @@ def out(tmp_path: Path) -> Path:
 def test_the_page_is_made_of_every_cell(out: Path) -> None:
     cells = results.found_in(out / "cells", out, TOKENS)
     text = results.page(cells, ["GPT, Chinese"])
+    check_chinese("pretraining", text)
     for name in ("GPT", "Transformer-XL", "Transformer-XL, no memory", "BERT"):
         assert f"\n| {name} |" in text
     assert "Left out for want of its text: GPT, Chinese." in text
@@ -76,6 +78,7 @@ def test_a_cell_whose_run_has_other_settings_is_refused(out: Path) -> None:
 def test_the_distance_to_the_ngram_in_words() -> None:
     rows = [row("GPT", 2.03), row("Transformer-XL", 1.6)]
     first, second = beside_ngram(rows, {"docs": {"bits_per_byte": 1.674}}).splitlines()
+    check_chinese("pretraining", f"{first}\n{second}")
     assert "0.356 bits per byte above the n-gram; it has not yet passed it" in first
     assert "0.074 bits per byte below the n-gram, passed after 1.20 M tokens" in second
 
@@ -96,6 +99,7 @@ def test_what_a_memory_is_worth_in_words(
     others = [memory(name, 0, nothing), memory(name, 256, with_it)]
     text = "\n".join(remembering(rows, {name: others}))
     assert verdict in text
+    check_chinese("pretraining", text)
     better = "with the memory" if with_it < without else "without the memory"
     assert f"{better} is better, by {abs(with_it - without):.3g}" in text
 

@@ -8,6 +8,7 @@ import pytest
 from robust import METHODS, TESTS, disturbed, judged, section, summary, with_gaps, with_typos
 
 from regard.data.examples import LabeledExample
+from tests.benchmarks.bilingual import check_chinese
 
 TEXT = "Nobody is riding a bicycle across the crowded market of two villages"
 
@@ -57,11 +58,13 @@ def test_the_page() -> None:
     assert fgm["passes"] == 2 and fgm["gains"]["typos"] == pytest.approx([0.1] * 3)
     assert plain["passes"] == 1
     text = section(rows)
+    check_chinese("robustness", text)
     assert f"| {METHODS['fgm'].title} | 3 | 0.820 ± 0.020 (+0.100) |" in text
     assert "better than plain training on “clean”: FGM;" in text
     assert "Student's t of the pairs, 95%; of 3 comparisons chance alone would name 0.2" in text
     assert "numbers stay, and 17% of the other words are missing" in text
     level = section(rows[:3] + cells("pgd", [0.70, 0.72, 0.75], 33.0))
+    check_chinese("robustness", level)
     assert "No method differs" in level and "| 3.33 |" in level
 
 
@@ -75,7 +78,9 @@ def test_differences_are_those_of_the_same_seeds() -> None:
     spread = section(plain + cells("fgm", [0.62, 0.72, 0.83], 10.0))  # seeds differ more than that
     assert "better than plain training on “clean”: FGM;" in spread and "(+0.023)" in spread
     other = [row | {"seed": row["seed"] + 3} for row in cells("fgm", [0.9, 0.9, 0.9], 10.0)]
-    assert "no difference is named" in section(plain + other)  # there is nothing to pair
+    unpaired = section(plain + other)
+    check_chinese("robustness", unpaired)
+    assert "no difference is named" in unpaired
 
 
 def test_one_seed_says_nothing() -> None:

@@ -13,6 +13,7 @@ from translate_sides import Job, text_of
 import regard
 from regard.decoding import generate
 from regard.training import run as runs
+from tests.benchmarks.bilingual import check_chinese
 from tests.training.small import data, recipe
 
 JOB = Job(Path("data"), 1, 8.0, 0, "bf16")
@@ -54,7 +55,9 @@ def test_what_differs_is_not_compared() -> None:
         "8 minutes, bf16", "8 minutes, bf16, width 128", "8 minutes, bf16, vocabulary 4000",
         "8 minutes, bf16, dropout 0", "8 minutes, bf16, same allocator", "8 minutes, fp32",
     }  # fmt: skip
-    assert "8,000 entries" in section(rows) and "width 128, 2 heads" in section(rows)
+    text = section(rows)
+    check_chinese("translation", text)
+    assert "8,000 entries" in text and "width 128, 2 heads" in text
 
 
 def test_settings_make_the_job_again() -> None:
@@ -77,6 +80,7 @@ def test_goals_of_equal_minutes(tokens: Any, bleu: Any, reached: Any) -> None:
     facts = summary(sides)
     assert tuple(facts["reached"].values()) == reached
     assert told(facts).count("(missed)") == 2 - sum(reached)
+    check_chinese("translation", told(facts))
 
 
 def test_goals_of_equal_steps() -> None:
@@ -95,6 +99,7 @@ def test_goals_of_equal_steps() -> None:
     assert not summary_of(job, far)["reached"]["scores"]
     one = summary_of(job, far[:1])
     assert one["reached"]["scores"] and "cannot tell a difference from noise" in told(one)
+    check_chinese("translation", told(one))
     exact = replace(job, dropout=0.0)
     assert summary_of(exact, near[:1], apart=1.005)["reached"]["scores"]
     assert not summary_of(exact, near[:1], apart=1.02)["reached"]["scores"]

@@ -15,6 +15,7 @@ from regard.models.bert import Bert
 from tests.command import run as call
 from tests.decoding.small import talking, tokenizer
 from tests.laws.zoo import BERT, Specimen, everything
+from tests.refusals import refuses
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +91,20 @@ def test_stop_words_may_be_line_breaks(gpt: Path) -> None:
 def test_bf16_weights(gpt: Path) -> None:
     assert output("generate", gpt, "The", "--max-new-tokens", 5, "--precision", "bf16")
     assert load(gpt, dtype=torch.bfloat16).model.device.type == "cpu"
+
+
+@pytest.mark.parametrize("cache", ["bf16", "int8"])
+def test_compact_caches(gpt: Path, bert: Path, cache: str) -> None:
+    options = {"max_new_tokens": 12, "temperature": 0.8, "seed": 1}
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    loaded = load(gpt, cache=cache)
+    assert loaded.model.start(1, 4).layers[0].keys.element_size() == {"bf16": 2, "int8": 1}[cache]
+    expected = run(loaded, "The cat", **options)[0][0].text
+    assert output("generate", gpt, "The cat", *words, "--cache", cache) == f"{expected}\n"
+    with refuses(ConfigError, "Bert", cache):
+        load(bert, cache=cache)
+    with refuses(UnknownName, "int4", "'int8'"):
+        load(gpt, cache="int4")
 
 
 def test_fill_shows_candidates(bert: Path) -> None:

@@ -44,11 +44,11 @@ EVERY = dict(commands())
 # What opens weights, and what reads files that may be compressed. A new command is put here, or
 # into the rest: it reads neither.
 OPENS = ("augment train finetune distill align generate fill chat predict embed evaluate probe "
-         "quantize prune look convert serve").split()  # fmt: skip
+         "quantize prune look convert serve export").split()  # fmt: skip
 OPENS += ["draw attention", "draw positions"]
 UNPACKS = ("prepare check augment finetune distill align predict embed evaluate probe compare "
            "quantize prune").split()  # fmt: skip
-NEITHER = "models info recipes".split() + [
+NEITHER = "models info recipes push doctor plan".split() + [
     f"{group} {name}"
     for group, names in (("claims", "list run show"), ("draw", "masks operations order parameters "
                                                        "schedules"))
@@ -75,9 +75,9 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().err
 
 
-def test_about_25_commands_in_groups() -> None:
+def test_commands_stand_in_groups_once() -> None:
     names = [name for _, named in GROUPS.values() for name in named]
-    assert len(names) == len(set(names)) == 25
+    assert len(names) == len(set(names)) == 29
     assert all("\b" in (command.help or "") for command in EVERY.values())  # examples
 
 

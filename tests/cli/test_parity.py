@@ -66,5 +66,5 @@ def test_a_verb_takes_the_words_of_its_command(name: str) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_each_task_has_a_verb(task: str) -> None:
-    others = {"prefer": "reward", "multilabel": "predict", "link": "predict"}
+    others = {"prefer": "reward", "multilabel": "predict", "link": "predict", "rerank": "predict"}
     assert others.get(task, task) in VERBS

@@ -12,13 +12,10 @@ OUT/
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
+import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +26,8 @@ from regard.core.files import naming, read_json, write_json
 from regard.core.options import SEEDS, VOCAB_SIZE, Option
 from regard.core.processes import RunLock
 from regard.core.tables import from_table
-from regard.data.corpus import MARKER, read_marker
+from regard.data.corpus import MARKER, Corpus, read_marker
+from regard.lab.compare.children import Children
 from regard.lab.compare.lineup import NGRAM, LineupEntry, ModelBudget
 from regard.lab.compare.timing import FACTS, ComparisonFacts, text_hashes
 from regard.objectives import objective
@@ -47,9 +45,7 @@ CELL_KINDS: dict[str, Any] = {
     "bits_per_byte": float | None, "peak_memory": float | None,
 }  # fmt: skip
 RUN_KINDS: dict[str, Any] = {"outcome": str, "progress": dict[str, Any], "model": dict[str, Any]}
-LOOK = 0.5  # seconds between two reads of a run's metrics
-TURNING = ("shift", "two_directions", "pairs")  # options that change the order of the text
-PATIENCE = 60.0  # seconds that a run has to save itself
+TURNING = ("two_directions", "pairs")  # options by which a model reads text backwards, or in pairs
 
 
 @dataclass(frozen=True)
@@ -68,9 +64,22 @@ class ComparisonPlan:
             default="what suits the machine and the budget",
         ),
     ] = "tiny"
-    seq_len: Annotated[int, Option("The tokens of a sample.", "--seq-len", "N")] = 128
-    batch_size: Annotated[int, Option("The samples of a step.", "--batch-size", "N")] = 8
+    seq_len: Annotated[
+        int, Option("The tokens of a sample.", "--seq-len", "N", "what suits the budget")
+    ] = 128
+    batch_size: Annotated[
+        int, Option("The samples of a step.", "--batch-size", "N", "1,024 tokens in all")
+    ] = 8
     vocab_size: Annotated[int, VOCAB_SIZE] = 4000  # of the tokenizer that all models share
+    jobs: Annotated[
+        int,
+        Option(
+            "How many models learn at the same time, each on its share of the cores.",
+            "--jobs",
+            "N",
+            "one on each core, or one alone if models are medium",
+        ),
+    ] = 1
     order: int = 5  # of the n-gram; 0: no n-gram
     blanks: int = 1000
     pairs: int = 200
@@ -118,7 +127,7 @@ class Comparison:
     def __init__(self, plan: ComparisonPlan, out: Path, tell: Tell) -> None:
         self.plan, self.out, self.tell = plan, out, tell
         self.cells = [ComparisonCell(e, s) for s in range(1, plan.seeds + 1) for e in plan.entries]
-        self.facts = ComparisonFacts(out)
+        self.facts, self.children = ComparisonFacts(out), Children()
 
     def go(self) -> dict[str, Any]:
         """Does everything that is not done yet and returns what was measured, for the report. If a
@@ -126,25 +135,39 @@ class Comparison:
         compared."""
         with RunLock(self.out):
             try:
-                self.prepare()
-                if not self.facts.text:
-                    self.facts.text = text_hashes(self.plan.sources, self.out / DATA)
-                    self.facts.write()
-                if self.plan.order:
-                    self.once(NGRAM, self.ngram)
-                tried = [self.attempt(c.name, partial(self.cell, c)) for c in self.cells]
-                errors = [error for error in (*tried, self.attempt_costs()) if error]
-                if errors:
-                    raise ComparisonFailed(
-                        f"{'; '.join(errors)}. The other models are in the report; leave these out "
-                        f"in a new comparison, or try again: regard compare --resume {self.out}"
-                    )
+                with self.children.stopping():
+                    self.everything()
             except KeyboardInterrupt:
                 raise ComparisonStopped(
                     "stopped; what is finished is kept. Resume with: regard compare --resume "
                     f"{self.out}"
                 ) from None
         return self.found()
+
+    def everything(self) -> None:
+        self.prepare()
+        if not self.facts.text:
+            self.facts.text = text_hashes(self.plan.sources, self.out / DATA)
+            self.facts.write()
+        if self.plan.order:
+            self.once(NGRAM, self.ngram)
+        errors = [error for error in (*self.attempt_all(), self.attempt_costs()) if error]
+        if errors:
+            raise ComparisonFailed(
+                f"{'; '.join(errors)}. The other models are in the report; leave these out "
+                f"in a new comparison, or try again: regard compare --resume {self.out}"
+            )
+
+    def attempt_all(self) -> list[str]:
+        """Measures all models, `jobs` of them at a time. Returns what each failed with, or ""."""
+        with ThreadPoolExecutor(self.plan.jobs) as pool:
+            tries = [pool.submit(self.attempt, c.name, partial(self.cell, c)) for c in self.cells]
+            try:
+                return [each.result() for each in tries]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.children.stop()
+                raise
 
     def found(self) -> dict[str, Any]:
         """Returns everything that has been measured so far."""
@@ -254,11 +277,14 @@ class Comparison:
 
     def ngram(self) -> dict[str, Any]:
         self.tell(NGRAM, {"state": "counting"})
-        from regard.evaluation.ngram_baseline import count, measure
+        from regard.evaluation.ngram_baseline import count, document_nats, measure
+        from regard.lab.compare.measures import BITS, by_blocks
 
         data = self.out / DATA
         with self.facts.clock("counting"):
-            return measure(count(data, self.plan.order, None, None), data, "test", None)
+            model, corpus = count(data, self.plan.order), Corpus.open(data, "test")
+            each = by_blocks(document_nats(model, corpus) / BITS, corpus.document_bytes)
+            return measure(model, data, "test") | {"bits_per_byte_each": each}
 
     def cell(self, cell: ComparisonCell) -> dict[str, Any]:
         run = self.out / RUNS / cell.name
@@ -267,7 +293,9 @@ class Comparison:
         self.tell(cell.name, {"state": "measuring"})
         began = time.monotonic()
         with self.facts.clock("measuring"):
-            measured = self.child(["-m", "regard.lab.compare.measures", str(self.out), cell.name])
+            measured = self.children.run(
+                ["-m", "regard.lab.compare.measures", str(self.out), cell.name]
+            )
         lines = read_metrics(run / "metrics.jsonl")
         progress = facts["progress"]
         return {
@@ -292,7 +320,7 @@ class Comparison:
         """Measures the cost of a forward pass as texts grow longer, for all models."""
         self.tell(COSTS, {"state": "measuring"})
         with self.facts.clock("costs"):
-            return self.child(["-m", "regard.lab.compare.costs", str(self.out)])
+            return self.children.run(["-m", "regard.lab.compare.costs", str(self.out)])
 
     def train(self, cell: ComparisonCell, run: Path) -> dict[str, Any]:
         facts = read_json(run / "run.json", kinds=RUN_KINDS, nan=True)
@@ -300,7 +328,7 @@ class Comparison:
             with RunLock(run):  # takes over, and so removes, what a killed process left
                 return facts
         words = ["-m", "regard", "train", *self.command(cell, run), "--quiet", "--json"]
-        facts = self.child(words, lambda: self.look(cell, run))
+        facts = self.children.run(words, lambda: self.look(cell, run))
         if facts["outcome"] == "interrupted":
             raise KeyboardInterrupt
         return facts
@@ -318,8 +346,8 @@ class Comparison:
         }[plan.budget.kind]
         settings = [
             *budget, f"batch.seq_len={plan.seq_len}", f"batch.size={plan.batch_size}",
-            "batch.order=streams", *reading_in_order(entry.objective),
-            *plan.settings,
+            *reading_onward(entry.objective),
+            *([f"engine.threads={threads(plan.jobs)}"] if plan.jobs > 1 else []), *plan.settings,
         ]  # fmt: skip
         words = ["--out", str(run), "--seed", str(cell.seed), "--objective", entry.objective]
         size = entry.size or plan.size
@@ -337,31 +365,6 @@ class Comparison:
         known = {"objective": cell.entry.objective, "valid": valid[-1] if valid else {}}
         self.tell(cell.name, {"state": "training", **last, **known})
 
-    def child(self, words: list[str], look: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """Runs a command in its own process, so that its peak memory is that of one model."""
-        process = subprocess.Popen(
-            [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            encoding="utf-8", errors="replace",
-            process_group=0,  # only `stopping` sends Ctrl-C: a second one would kill the run
-            preexec_fn=die_with_parent if sys.platform == "linux" else None,
-        )  # fmt: skip
-        with stopping(process):
-            while True:
-                try:
-                    out, error = process.communicate(timeout=LOOK)
-                    break
-                except subprocess.TimeoutExpired:
-                    look()
-        if process.returncode == 130:
-            raise KeyboardInterrupt
-        if process.returncode:
-            last = error.strip().splitlines()[-1:] or ["no message"]
-            if process.returncode < 0:  # killed by the system, for instance without memory
-                last = [f"killed by {signal.Signals(-process.returncode).name}"]
-            raise RegardError(f"{' '.join(words[1:4])} ended with an error: {last[0]}")
-        answer: dict[str, Any] = json.loads(out)
-        return answer
-
 
 def curve_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns every validation, with the time of the last logged step before it."""
@@ -375,39 +378,17 @@ def curve_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return curve
 
 
-def reading_in_order(name: str) -> list[str]:
-    """Returns the settings that make an objective read the text in order, from left to right."""
+def threads(jobs: int) -> int:
+    """Returns the threads of each of several trainings that run at the same time."""
+    return max(1, (os.cpu_count() or 1) // jobs)
+
+
+def reading_onward(name: str) -> list[str]:
+    """Returns the settings that make an objective read running text, from left to right, as it is
+    measured. The order of samples is the objective's own: shuffled anew in every pass, or streams
+    for a model with a memory."""
     options = {field.name for field in fields(objective(name).Options)}
     return [f"objective.{key}=false" for key in TURNING if key in options]
-
-
-def die_with_parent() -> None:
-    """Asks the kernel (Linux only) to send SIGTERM to the run when the comparison is killed, so
-    that the run saves itself."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-
-
-@contextmanager
-def stopping(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Passes Ctrl-C and SIGTERM on to the run, once, so that it saves itself."""
-
-    def handed_on(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, handed_on)
-    try:
-        yield
-    except BaseException:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def read_cell(file: Path) -> dict[str, Any] | None:

@@ -47,15 +47,15 @@ class TimeEstimate:
 
 
 def estimated(plan: ComparisonPlan, speed: float) -> TimeEstimate:
-    """Returns how long a plan takes on a machine of `speed` operations a second for small
-    models."""
-    text, runs = text_bytes(plan.sources), plan.seeds
+    """Returns how long a plan takes on a machine of `speed` operations a second for small models,
+    on all cores together."""
+    text, runs, start = text_bytes(plan.sources), plan.seeds, START / plan.jobs
     is_prepared = len(plan.sources) == 1 and Path(plan.sources[0], MARKER).is_file()
     return TimeEstimate(
         preparing=0.0 if is_prepared else text / PREPARED,
         counting=text / COUNTED if plan.order else 0.0,
-        training=runs * sum(START + learning(plan, e, speed) for e in plan.entries),
-        measuring=runs * sum(START + reading(plan, e, text, speed) for e in plan.entries),
+        training=runs * sum(start + learning(plan, e, speed) for e in plan.entries),
+        measuring=runs * sum(start + reading(plan, e, text, speed) for e in plan.entries),
         costs=START + sum(passes(plan, entry, speed) for entry in plan.entries),
         report=REPORT,
     )
@@ -70,7 +70,7 @@ def learning(plan: ComparisonPlan, entry: LineupEntry, speed: float) -> float:
     """Returns the seconds of one training."""
     budget = plan.budget
     if budget.kind == "minutes":
-        return budget.amount * 60
+        return budget.amount * 60 / plan.jobs
     operations = budget.amount
     if budget.kind == "tokens":
         operations *= BACKWARD * parameters(plan, entry)

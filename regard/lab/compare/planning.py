@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from regard.core.errors import ConfigError
 from regard.core.options import option_of
 from regard.lab.compare.comparison import TURNING, ComparisonPlan
 from regard.lab.compare.lineup import LineupEntry, ModelBudget
-from regard.models.family import SHAPES
+from regard.models import family_of
+from regard.models.family import SHAPES, Shape
 from regard.training import recipe as recipes
+from regard.training.sizing import SHARE, Amount, best_size, sample_length
 
-WORTH = 10  # tokens per parameter (without embeddings) from which a larger size is worth its cost
-SHARE = 0.3  # the share of the machine's peak FLOP/s that a small model reaches
+LEAST = 8  # tokens of a sample, samples of a step
+STEP = 1024  # tokens of a step
+QUICK = ("tiny", "small")  # sizes whose steps are too short for several threads
 # Recipe keys that a comparison sets itself, with the option to use instead.
 SETTLED = {
     "model": "use --models",
@@ -22,9 +26,8 @@ SETTLED = {
     "budget": "use --budget",
     "batch.seq_len": "use --seq-len",
     "batch.size": "use --batch-size",
-    "batch.order": "all read the text in its order",
     "objective.name": "use --models MODEL:OBJECTIVE",
-    **{f"objective.{key}": "all read the text in its order" for key in TURNING},
+    **{f"objective.{key}": "all read running text, from left to right" for key in TURNING},
 }
 
 
@@ -35,19 +38,42 @@ def planned(
     if options["seeds"] < 1:
         raise ConfigError(f"--seeds is {options['seeds']}; it must be at least 1")
     for name in ("seq_len", "batch_size", "vocab_size"):
-        if options[name] < 8:
+        if options[name] is not None and options[name] < LEAST:
             option = option_of(ComparisonPlan, name)
-            raise ConfigError(f"{option} is {options[name]}; it must be at least 8")
-    options["size"] = options["size"] or size_for(budget)
-    if options["size"] not in SHAPES:
+            raise ConfigError(f"{option} is {options[name]}; it must be at least {LEAST}")
+    if options["size"] not in ("", *SHAPES):
         raise ConfigError(f"--size is {options['size']!r}; it must be one of {', '.join(SHAPES)}")
+    able = [SHAPES[options["size"]]] if options["size"] else SHAPES.values()
+    sizing = best_size(amount_in(budget), options["vocab_size"], able)
+    options["size"] = size_of(sizing.shape)
+    if options["seq_len"] is None:  # one length for all: that of the model that wants the shortest
+        cards = [family_of(entry.model) for entry in entries]
+        options["seq_len"] = min(sample_length(card, sizing.tokens) for card in cards)
+    if options["batch_size"] is None:
+        options["batch_size"] = max(LEAST, STEP // options["seq_len"])
     for entry in entries:
         if entry.size and entry.size not in SHAPES:
             raise ConfigError(
                 f"{entry.name}: the size is {entry.size!r}; it must be one of {', '.join(SHAPES)}"
             )
     check_settings(options.get("settings", ()))
+    options["jobs"] = jobs_for(
+        options.get("jobs"), options["size"], len(entries) * options["seeds"]
+    )
     return ComparisonPlan(sources, entries, budget, **options)
+
+
+def jobs_for(jobs: int | None, size: str, runs: int) -> int:
+    """Returns how many models learn at a time. A step of a small model is too short for several
+    threads to share, so each core gets a model of its own."""
+    cores = os.cpu_count() or 1
+    if jobs is None:
+        return max(1, min(cores if size in QUICK else 1, runs))
+    if not 1 <= jobs <= cores:
+        raise ConfigError(
+            f"--jobs is {jobs}; it must be from 1 to the number of cores, which is {cores} here"
+        )
+    return jobs
 
 
 def check_settings(settings: tuple[str, ...]) -> None:
@@ -65,25 +91,11 @@ def check_settings(settings: tuple[str, ...]) -> None:
     recipes.make(changes)
 
 
-def size_for(budget: ModelBudget) -> str:
-    """Returns the largest size that reads at least `WORTH` tokens for each of its parameters."""
-    chosen = next(iter(SHAPES))
-    for name, shape in SHAPES.items():
-        parameters = 12 * shape.layers * shape.width**2
-        if tokens_in(budget, parameters) >= WORTH * parameters:
-            chosen = name
-    return chosen
-
-
-def tokens_in(budget: ModelBudget, parameters: int) -> float:
-    """Returns the number of tokens that the budget allows for this many parameters, at six
-    operations per parameter and token."""
-    if budget.kind == "tokens":
-        return budget.amount
-    operations = budget.amount
+def amount_in(budget: ModelBudget) -> Amount:
+    """Returns what one model reads in the budget."""
     if budget.kind == "minutes":
-        operations = budget.amount * 60 * machine_speed()
-    return operations / (6 * parameters)
+        return Amount(budget.amount * 60 * machine_speed(), False)
+    return Amount(budget.amount, budget.kind == "tokens")
 
 
 def machine_speed() -> float:
@@ -93,3 +105,7 @@ def machine_speed() -> float:
     from regard.training.hardware import gemm_peak
 
     return gemm_peak(torch.float32) * SHARE
+
+
+def size_of(shape: Shape) -> str:
+    return next(name for name, each in SHAPES.items() if each == shape)

@@ -46,7 +46,7 @@ def command(plan: ComparisonPlan, out: str) -> str:
         f"{e.model}:{e.objective}{'@' + e.size if e.size else ''}" for e in plan.entries
     )
     words = ["regard", "compare", *plan.sources, "--budget", spelt(plan.budget), "--models", models]
-    for name in ("seeds", "size", "seq_len", "batch_size", "vocab_size"):
+    for name in ("seeds", "size", "seq_len", "batch_size", "vocab_size", "jobs"):
         words += [option_of(ComparisonPlan, name), str(getattr(plan, name))]
     for prompt in plan.prompts:
         words += ["--prompt", prompt]

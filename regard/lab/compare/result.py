@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from regard.core.text import Bilingual
+from regard.core.errors import UnknownName
+from regard.core.text import Bilingual, spoken
 from regard.lab.compare.verdict import MEASURES
-from regard.report import notebook
+from regard.report import notebook, plot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TABLES = 3  # metrics that are shown
 NAMES = {measure.key: measure.name for measure in MEASURES}
 
 
 class ComparisonResult(notebook.ShownTable):
+    """The report of a comparison: `.plot()` draws one of its measures, model by model."""
+
+    def plot(self, lang: str = "en", measure: str = "") -> Figure:
+        """The first measure unless another is named; a dash is a seed, a line the interval."""
+        tables = {key: rows for key, rows in self["tables"].items() if rows}
+        key = measure or next(iter(tables), "")
+        if key not in tables:
+            raise UnknownName("measure", key, tables)
+        rows = [
+            plot.Measured(row["model"], row["mean"], row["interval"] and tuple(row["interval"]),
+                          row["values"] if len(row["values"]) > 1 else ())
+            for row in tables[key]
+        ]  # fmt: skip
+        return plot.intervals(spoken(NAMES.get(key, key), lang), [rows])
+
     def heading(self) -> Bilingual:
         return Bilingual(**self["title"])
 

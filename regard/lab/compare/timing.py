@@ -6,7 +6,9 @@ OUT/facts.json holds both beside the estimate. A comparison that is resumed adds
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 from regard.core.files import read_json, write_json
 from regard.data import builtin
 
-FACTS = "facts.json"
+FACTS, TOTAL = "facts.json", "total"
 FACT_KINDS: dict[str, Any] = {
     "estimate": dict[str, float], "took": dict[str, float], "text": dict[str, str],
 }  # fmt: skip
@@ -30,6 +32,9 @@ class ComparisonFacts:
         self.estimate: dict[str, float] = known.get("estimate", {})
         self.took: dict[str, float] = known.get("took", {})
         self.text: dict[str, str] = known.get("text", {})
+        self.lock = threading.Lock()
+        self.running: Counter[str] = Counter()  # how many times each part runs at this moment
+        self.since = time.monotonic()
 
     def write(self) -> None:
         table = {"estimate": self.estimate, "took": self.took, "text": self.text}
@@ -37,14 +42,26 @@ class ComparisonFacts:
 
     @contextmanager
     def clock(self, part: str) -> Iterator[None]:
-        """Adds the seconds of a part, also of one that was stopped."""
-        began = time.monotonic()
+        """Adds the seconds of a part, also of one that was stopped. What several threads do in the
+        same part at the same time counts once."""
+        with self.lock:
+            self.add()
+            self.running[part] += 1
         try:
             yield
         finally:
-            self.took[part] = self.took.get(part, 0.0) + time.monotonic() - began
-            self.took["total"] = sum(v for name, v in self.took.items() if name != "total")
-            self.write()
+            with self.lock:
+                self.add()
+                self.running[part] -= 1
+                self.took[TOTAL] = self.took.pop(TOTAL, 0.0)  # stands last
+                self.write()
+
+    def add(self) -> None:
+        """Adds the time since the last call to every part that is running, and to the total."""
+        now, running = time.monotonic(), [*+self.running]
+        for part in [*running, TOTAL] if running else []:
+            self.took[part] = self.took.get(part, 0.0) + now - self.since
+        self.since = now
 
 
 def text_hashes(sources: tuple[str, ...], data: Path) -> dict[str, str]:

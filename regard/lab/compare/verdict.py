@@ -276,16 +276,31 @@ def joined(*sentences: Bilingual) -> Bilingual:
 
 
 def beside_ngram(record: dict[str, Any]) -> list[Bilingual]:
+    """Names the models that are better than counting, and those whose noise holds it."""
     ranked, ngram = scores(record, BITS), record["cells"].get(NGRAM)
     if not ranked or ngram is None:
         return []
     limit, shown = ngram["bits_per_byte"], f"{ngram['bits_per_byte']:.3f}"
-    near = [s.model for s in ranked if side_of(s, limit) == 0]
-    beat = [s.model for s in ranked if side_of(s, limit) < 0]
+    chances = holm([chance_beside(score, ngram) for score in ranked])
+    tested = list(zip(ranked, chances, strict=True))
+    near = [score.model for score, chance in tested if chance >= RARE]
+    beat = [score.model for score, chance in tested if chance < RARE and score.mean < limit]
     if not beat and not near:
         return [say("ngram_unbeaten", limit=shown)]
     beaten = [say("ngram_beaten", limit=shown, models=beat)] if beat else []
     return beaten + ([say("ngram_near", limit=shown, models=near)] if near else [])
+
+
+def chance_beside(score: Score, ngram: dict[str, Any]) -> float:
+    """Returns the p-value of a model's difference to the n-gram: over seeds or, with one seed, over
+    the documents that both were measured on."""
+    limit = ngram["bits_per_byte"]
+    if len(score.values) > 1:
+        return estimate((1.0, score.values)).differs(limit)
+    each = ngram.get("bits_per_byte_each")
+    if each and score.each and score.each.sizes == each["sizes"]:
+        return resampled(score.each, RatioSums(**each))
+    return 0.0 if side_of(score, limit) else 1.0
 
 
 def costs(record: dict[str, Any]) -> list[Bilingual]:

@@ -139,6 +139,11 @@ def patch(
         first = AskedText.of(loaded, clean, look, position)
         before = look.memory if corrupted_memory is None else corrupted_memory
         second = AskedText.of(loaded, corrupted, replace(look, memory=before), position)
+        if first.kind == "span" and len(first.labels) != len(second.labels):
+            raise InputError(
+                f"the answer is a place in the text, and the texts have {len(first.labels)} and "
+                f"{len(second.labels)} tokens; give texts with the same number"
+            )
         patcher = Patcher(first, second, of, alignment, token)
         columns = None if positions is None else [place - 1 for place in positions]
         sites = patcher.sites(layers, columns)

@@ -1,5 +1,5 @@
 """A text as a model reads it, with the one row of its answer that is examined: the next token, a
-blank, or the label of a task."""
+blank, the label of a task, or where the answer begins or ends in a passage."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from regard.models.output import answering_head
 
 Text = str | Sequence[int]
 WHOLE = LookToken("(text)")  # the row of a head that answers once for a whole text
+# The heads that mark an answer in a passage, and the rows of what they score: the classes are the
+# tokens. XLNet scores the end only for a given start.
+SPANS = {"answer": ("start", "end"), "span": ("start",)}
 
 
 class Likely(NamedTuple):
@@ -37,7 +40,7 @@ class AskedText:
     reading: AttentionReading
     head: str | None  # None: the output over the vocabulary
     labels: list[str]  # of the head
-    kind: str  # "tokens", "labels", "multilabel" or "score"
+    kind: str  # "tokens", "labels", "multilabel", "score" or "span"
     row: int | None  # None: nothing says which row is meant
 
     @classmethod
@@ -48,22 +51,21 @@ class AskedText:
         the first blank; without a blank it is the last token, which predicts the next one, or the
         first token of a decoder that wrote its text itself."""
         model = loaded.model
-        check_lengths(loaded, [text, options.target, options.memory])
+        check_lengths(loaded, [text, options.target, options.memory, options.pair])
         head = answering_head(model)
-        if head in ("answer", "span"):
-            raise InputError(
-                "this model marks an answer in a passage, and only one text is read here; choose a "
-                "model that predicts tokens or labels"
-            )
         reading = read(loaded, text, options)
-        labels, kind = ([], "tokens") if head is None else labels_of(loaded, head)
+        if head in SPANS:
+            names = reading.names[reading.output]
+            labels, kind = [f"{i} {token.text}" for i, token in enumerate(names, 1)], "span"
+        else:
+            labels, kind = ([], "tokens") if head is None else labels_of(loaded, head)
         question = cls(loaded, reading, head, labels, kind, None)
         question.row = question.default_row() if position is None else question.row_at(position)
         return question
 
     def default_row(self) -> int | None:
         model, names = self.loaded.model, self.rows
-        if len(names) == 1 or self.reading.output == "asked":
+        if len(names) == 1 or self.kind == "span" or self.reading.output == "asked":
             return 0
         if model.kind == "encoder-decoder":
             return 0 if any(n["key"] == "written" for n in self.reading.notes) else len(names) - 1
@@ -94,6 +96,8 @@ class AskedText:
     @property
     def rows(self) -> list[LookToken]:
         """The names of the rows of the answer."""
+        if self.kind == "span":
+            return [LookToken(name) for name in SPANS[str(self.head)]]
         by_text = self.head is not None and self.head != "tag"
         return [WHOLE] if by_text else self.reading.names[self.reading.output]
 
@@ -106,6 +110,8 @@ class AskedText:
         model = self.loaded.model
         scores = model.logits(hidden) if self.head is None else model.read(self.head, hidden)
         scores = scores[0] if scores.dim() == 3 else scores
+        if self.head == "answer":  # [T, 2]: every token may be the start, and the end
+            scores = scores.T
         exact: Tensor = scores.float() if scores.dtype.itemsize < 4 else scores
         return exact
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.report import clean, pages
+from regard.core.text import clean
+from regard.report import pages
 
 if TYPE_CHECKING:
     from regard.lab.look.recorded import Layer, LookSide, Recorded

@@ -47,6 +47,7 @@ class LookOptions:
     memory: str | Sequence[int] | None = None
     knowledge: bool = False
     global_tokens: Sequence[int] | None = None  # counted from 1
+    pair: str | None = None  # the second text of an encoder that reads two at once
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def read(loaded: Checkpoint, text: str | Sequence[int], options: LookOptions) ->
         (options.order, "targets" in model.accepts, "an order", "XLNet"),
         (options.memory, model.remembers == "rows", "a memory", "Transformer-XL or XLNet"),
         (options.global_tokens, "global_tokens" in model.accepts, "global tokens", "Longformer"),
+        (options.pair, reads_pairs(loaded), "a second text", "models that read pairs of texts"),
     ):
         if value is not None and not able:
             raise InputError(f"{option} is for {needs}, but this model is a {name}; leave it out")
@@ -167,17 +169,25 @@ def encoded(loaded: Checkpoint, text: str | Sequence[int], *, special: bool) -> 
     return ids
 
 
-def row_of(loaded: Checkpoint, text: str | Sequence[int]) -> tuple[list[int], list[int] | None]:
-    """Returns the ids of a text and their segments. Around the text stand the special tokens that
-    the model was trained with (an encoder's, or those of a task), whether its tokenizer adds them
-    or not."""
+def reads_pairs(loaded: Checkpoint) -> bool:
+    layout, special = loaded.model.family.input_format, Prompts(loaded).special
+    return loaded.model.kind != "encoder-decoder" and layout is not None and special is not None
+
+
+def row_of(
+    loaded: Checkpoint, text: str | Sequence[int], pair: str | None = None
+) -> tuple[list[int], list[int] | None]:
+    """Returns the ids of a text, or of two, and their segments. Around the text stand the special
+    tokens that the model was trained with (an encoder's, or those of a task), whether its tokenizer
+    adds them or not."""
     model = loaded.model
     layout, special = model.family.input_format, Prompts(loaded).special
     if layout is not None and special is not None and isinstance(text, str):
         known = not model.causal and special.cls is not None and special.sep is not None
-        if known or task_of(loaded):
+        if known or task_of(loaded) or pair is not None:
             ids = encoded(loaded, text, special=False)
-            frame = framed(layout, special, ids, None, len(ids) + 4)
+            second = None if pair is None else encoded(loaded, pair, special=False)
+            frame = framed(layout, special, ids, second, len(ids) + len(second or ()) + 4)
             return frame.ids, frame.segments if layout.segments else None
     return encoded(loaded, text, special=not model.causal), None
 
@@ -202,7 +212,7 @@ def first_is_global(loaded: Checkpoint) -> bool:
 def of_text(
     loaded: Checkpoint, text: str | Sequence[int], options: LookOptions
 ) -> AttentionReading:
-    ids, segments = row_of(loaded, text)
+    ids, segments = row_of(loaded, text, options.pair)
     inputs: dict[str, Any] = {}
     names = tokens_of(loaded.tokenizer, ids)
     notes: list[Note] = []
@@ -236,7 +246,7 @@ def of_recurrent(
     """Reads with Transformer-XL or XLNet: a memory before the text, and XLNet's prediction
     order."""
     model = loaded.model
-    ids, segments = row_of(loaded, text)
+    ids, segments = row_of(loaded, text, options.pair)
     names = tokens_of(loaded.tokenizer, ids)
     inputs: dict[str, Any] = {}
     notes: list[Note] = []

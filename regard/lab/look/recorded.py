@@ -111,6 +111,11 @@ class Recorded:
             )
         return replace(file, self.html())
 
+    def _repr_html_(self) -> str:
+        from regard.lab.look.notebook import display
+
+        return display(self)
+
     def facts(self) -> dict[str, Any]:
         """Returns tokens, layers, heads, and the averaged weights of each layer (None if they are
         too many to be written), for programs."""
@@ -154,6 +159,7 @@ def look(
     memory: str | Sequence[int] | None = None,
     knowledge: bool = False,
     global_tokens: Sequence[int] | None = None,
+    pair: str | None = None,
     tell: Tell | None = None,
     **deeper: Any,
 ) -> Recorded:
@@ -163,7 +169,8 @@ def look(
     `target` is the decoder's text (otherwise the model writes it). `order` is for XLNet: a seed, or
     the tokens to predict, counted from 1. `memory` is a text that is read before (Transformer-XL,
     XLNet). `knowledge` adds what the run's knowledge graph says. `global_tokens` are a
-    Longformer's, counted from 1; by default the first. `tell` is called after each layer, because a
+    Longformer's, counted from 1; by default the first. `pair` is the second text of an encoder that
+    reads two texts at once. `tell` is called after each layer, because a
     long text takes a while. `deeper` are the fields of `DeeperOptions`: lens, ablate, patch, …
 
     >>> look(regard.load("my-gpt"), "the cat sat").save("cat.html")
@@ -172,7 +179,7 @@ def look(
         raise InputError("give a second text or a second model, not both")
     from regard.lab.deeper.page import DeeperOptions
 
-    options = LookOptions(target, order, memory, knowledge, global_tokens)
+    options = LookOptions(target, order, memory, knowledge, global_tokens, pair)
     further = DeeperOptions(**deeper)
     pairs = [(loaded, text)]
     if second is not None:
@@ -180,7 +187,7 @@ def look(
     if against is not None:
         pairs.append((against, text))
     for model, own_text in pairs:
-        check_lengths(model, [own_text, target, memory])
+        check_lengths(model, [own_text, target, memory, pair])
     names = titles([each for each, _ in pairs])
     sides = []
     for name, (model, own_text) in zip(names, pairs, strict=True):

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from regard.core.text import clean
 from regard.data.tokenizer import Tokenizer
 from regard.decoding.pieces import BROKEN
-from regard.report import clean
 
 TOGETHER = 8  # tokens that may share characters: one for each byte, and the start of the next
 LONGEST = 40  # characters of a label

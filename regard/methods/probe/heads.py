@@ -26,10 +26,10 @@ import torch
 from torch import Tensor
 
 from regard.attention.recorder import AttentionCall, record
+from regard.data.batching import by_tokens
 from regard.methods.probe.reader import StateReader, TokenRow
 from regard.methods.probe.states import Tell, silent
 from regard.methods.probe.trees import DependencyTree
-from regard.tasks.inference import by_tokens
 from regard.training.train_module import evaluating
 
 STATISTICS = ("distance", "entropy", "first", "previous", "next", "self", "separator")

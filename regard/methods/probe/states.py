@@ -25,10 +25,10 @@ from regard.core.atomic_dir import hidden_beside
 from regard.core.errors import ConfigError, StorageError
 from regard.core.files import flush_tree, write_json
 from regard.core.seeding import seed_torch
+from regard.data.batching import by_tokens
 from regard.formats.directory import Checkpoint
 from regard.methods.probe.reader import StateReader, TokenRow
 from regard.models.extensions import extend
-from regard.tasks.inference import by_tokens
 from regard.training.train_module import evaluating
 
 FORMAT = 1

@@ -27,7 +27,6 @@ from regard.methods.probe.trees import DependencyTree
 
 START = 0.05  # B starts uniform in ± this value
 PACE = ProbeSchedule(factor=0.1, batch=20, epochs=40)
-WHAT = ("distance", "depth", "head")
 
 
 # -- geometry
@@ -89,8 +88,8 @@ class Trees:
 
 
 class StructureProbeObjective:
-    """The objective of one of WHAT for all layers. With `control`, the heads are replaced by those
-    of the control task."""
+    """The objective of distances, depths or heads for all layers. With `control`, the heads are
+    replaced by those of the control task."""
 
     def __init__(
         self,

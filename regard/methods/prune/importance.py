@@ -156,10 +156,10 @@ def losses(
 def labeled_losses(
     loaded: Checkpoint, data: Sequence[str], plan: Any, samples: int
 ) -> Iterator[Run]:
+    from regard.data.batching import by_tokens
     from regard.evaluation.predict import Predictor
     from regard.evaluation.predictors import predictor_for
     from regard.evaluation.test import examples_of
-    from regard.tasks.inference import by_tokens
 
     predictor: Any = predictor_for(loaded, task=plan.task)
     examples, _ = examples_of(data, predictor, plan)
@@ -178,7 +178,7 @@ def labeled_losses(
 
 def generation_losses(model: Any, predictor: Any, examples: Sequence[Any]) -> Iterator[Run]:
     """Yields, for a model that writes its answers as text, the surprisal of the correct answers."""
-    from regard.tasks.inference import by_tokens
+    from regard.data.batching import by_tokens
 
     scribe, context = predictor.scribe, getattr(model.config, "context", None)
     sources, _ = scribe.sources(examples, predictor.room)

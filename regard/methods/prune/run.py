@@ -12,7 +12,7 @@ DIR/
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,9 @@ def prune(run: str, out: Path, plan: Plan, *, watch: Watch = lambda what: None) 
     }  # fmt: skip
     if plan.data and (plan.heads or (plan.ffn_units and plan.method == "gradient")):
         report["notes"].append("importance and score were measured on the same data")
-    files = {REPORT: ""} | ({PICTURE: importance_map(before.model, heads)} if heads else {})
+    files = {REPORT: ""} | (
+        {PICTURE: importance_map(run, before.model, heads, removed)} if heads else {}
+    )
     speed = bool(plan.heads or plan.listed or plan.ffn_units)  # zeros change no speed
     return write_measured(run, before, after, out, plan, report, files, watch, speed=speed)
 
@@ -271,17 +273,21 @@ def zero_smallest(model: nn.Module, share: float, scope: str) -> dict[str, Any]:
 # -- the report
 
 
-def importance_map(model: nn.Module, scores: Scores) -> str:
+def importance_map(
+    run: str, model: nn.Module, scores: Scores, removed: Mapping[str, Sequence[int]]
+) -> str:
     """Returns a page with a heat map: one row for each attention. The cell of a head that it does
-    not have is empty."""
+    not have is empty. Below it stand the heads that were removed."""
     numbers = {name: remaining(parts[0]) for name, parts in sites(model).items()}
     columns = range(max(map(max, numbers.values())) + 1)
     rows = []
     for name, heads in numbers.items():
         values = dict(zip(heads, scores[name].tolist(), strict=True))
         rows.append([values.get(head, math.nan) for head in columns])
-    labels = [name.removesuffix(".layer").removesuffix(".attention") for name in numbers]
+    labels = {name: name.removesuffix(".layer").removesuffix(".attention") for name in numbers}
     words = pages.words("prune")
     names = [pages.filled(words["head"], number=str(head)) for head in columns]
-    chart = HeatChart(words["title"], labels, names, rows)
-    return pages.page("prune", words["title"], locales=["prune"], charts={"heads": chart})
+    chart = HeatChart(words["title"], list(labels.values()), names, rows)
+    gone = [(labels[name], ", ".join(map(str, heads))) for name, heads in removed.items()]
+    return pages.page("prune", words["title"], locales=["prune"], charts={"heads": chart},
+                      about=[(words["model"], run)], gone=gone)  # fmt: skip

@@ -1,23 +1,25 @@
-"""Calibration: fits the int8 scales of a layer to the inputs that it gets from a text.
+"""Calibration: fits the scales of a layer to the inputs that it gets from a text.
 
 A weight that is far larger than its neighbors makes the scale of its whole row coarse. If the text
 seldom uses that weight, clipping it is better. For each row we try several shares of its largest
 weight as the clipping limit, and take the one that changes the layer's output least: it minimizes
 Σ_j E[x_j²] (w_j - ŵ_j)², where E[x_j²] is the mean square of the layer's input j in the user's
-text. Rows are clipped before they are rounded; nothing else changes.
+text. Rows are clipped before they are rounded; nothing else changes. The groups of int4 are fitted
+with the same sum (regard.attention.native.int4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from regard.attention.native.int4 import as_floats, fitted
 from regard.attention.native.int8 import quantised
 from regard.core.errors import ConfigError, InputError
 from regard.formats.directory import Checkpoint
@@ -65,9 +67,15 @@ class InputSquares(TorchFunctionMode):
                 if self.rows[name]}  # fmt: skip
 
 
-def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
-    """Clips the rows of these layers in place; returns a report with the relative error of the
-    outputs before and after."""
+class Inputs(NamedTuple):
+    """What the layers of a model read from texts."""
+
+    layers: dict[str, nn.Linear]
+    means: dict[str, Tensor]  # E[x²] of each input, for the layers that were used
+    texts: int
+
+
+def inputs_of(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) -> Inputs:
     from regard.methods.probe.reader import StateReader
     from regard.training.train_module import evaluating
 
@@ -84,22 +92,62 @@ def calibrate(loaded: Checkpoint, layers: dict[str, Any], texts: Sequence[str]) 
         for row in reader.texts(texts):
             tokens, _, more = reader.inputs([row])
             reader.read(tokens, None, more)
-    means, total, plain, fitted = seen.means(), 0.0, 0.0, 0.0
+    means = seen.means()
     if not means:
         raise ConfigError(
             f"reading a text uses none of the layers {', '.join(sorted(distinct)[:NAMED])}, so "
             "they cannot be calibrated; leave --calibrate out"
         )
-    for name, mean in means.items():
-        weight = distinct[name].weight
-        rows, before, after = clip_rows(weight.detach(), mean.to(weight.device))
-        total += float((weight.detach().double().square() @ mean).sum())
-        plain, fitted = plain + before, fitted + after
+    return Inputs(distinct, means, len(texts))
+
+
+def calibrate(inputs: Inputs) -> dict[str, Any]:
+    """Clips the rows of the layers in place, for int8; returns a report with the relative error of
+    the outputs before and after."""
+
+    def clip(name: str, mean: Tensor) -> tuple[float, float]:
+        weight = inputs.layers[name].weight
+        rows, before, after = clip_rows(weight.detach(), mean)
         weight.data.copy_(rows)
+        return before, after
+
+    return reported(inputs, clip)
+
+
+def calibrate_groups(inputs: Inputs, model: Any) -> dict[str, Any]:
+    """Fits the groups of a model of int4 again, to the weights that the layers had before and to
+    their inputs; returns the same report."""
+
+    def fit(name: str, mean: Tensor) -> tuple[float, float]:
+        weight = inputs.layers[name].weight.detach()
+        matrix = model.get_submodule(name).matrix
+        before, after = matrix.blocks, fitted(weight, mean)
+        matrix.blocks = after
+        return missed(weight, before, mean), missed(weight, after, mean)
+
+    return reported(inputs, fit)
+
+
+def missed(weight: Tensor, blocks: Tensor, mean: Tensor) -> float:
+    """Returns the squared error of these blocks of int4."""
+    error = as_floats(blocks, *weight.shape).double() - weight.double()
+    return float((error.square_() @ mean.double()).sum())
+
+
+def reported(inputs: Inputs, fit: Callable[[str, Tensor], tuple[float, float]]) -> dict[str, Any]:
+    """Fits each layer that was used; `fit` returns its squared error before and after."""
+    total, plain, best = 0.0, 0.0, 0.0
+    for name, mean in inputs.means.items():
+        weight = inputs.layers[name].weight
+        mean = mean.to(weight.device)
+        total += float((weight.detach().double().square() @ mean).sum())
+        before, after = fit(name, mean)
+        plain, best = plain + before, best + after
     return {
-        "texts": len(texts), "layers": len(means), "unread": sorted(distinct.keys() - means.keys()),
+        "texts": inputs.texts, "layers": len(inputs.means),
+        "unread": sorted(inputs.layers.keys() - inputs.means.keys()),
         "error": {"before": (plain / max(total, 1e-300)) ** 0.5,
-                  "after": (fitted / max(total, 1e-300)) ** 0.5},
+                  "after": (best / max(total, 1e-300)) ** 0.5},
     }  # fmt: skip
 
 

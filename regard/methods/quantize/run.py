@@ -12,7 +12,7 @@ from typing import Any
 
 from regard.attention.native.int8 import kernel
 from regard.core.errors import ConfigError
-from regard.formats.directory import load
+from regard.formats.directory import Checkpoint, load
 from regard.methods.options import KINDS
 from regard.methods.options import QuantizeOptions as Plan
 from regard.methods.smaller import Watch, check_out, write_measured
@@ -21,8 +21,8 @@ from regard.models.extensions import extend
 REPORT = "quantize.json"
 LARGE = 4096  # the report names matrices of this many numbers that were not quantized
 SLOW = (
-    "this machine multiplies int8 numbers as floats, which is slower than a float model; a "
-    "processor with AVX512-VNNI and an installed g++ make int8 faster"
+    "this machine multiplies {0} numbers as floats, which is slower than a float model; a "
+    "processor with AVX512-VNNI and an installed g++ make {0} faster"
 )
 
 
@@ -41,21 +41,37 @@ def quantize(
     options: dict[str, Any] = {"kind": KINDS[plan.kind], "exclude": list(plan.exclude)}
     calibration: dict[str, Any] = {}
     if plan.calibrate:
-        from regard.methods.quantize.calibrate import calibrate, texts_of
-        from regard.models.extensions.int8 import Int8
-
-        texts = texts_of(plan.calibrate)
-        watch(f"reading {len(texts)} texts to fit the scales to")
-        layers = Int8(Int8.Options(**options)).chosen(after.model)
-        fitted = calibrate(after, layers, texts)
+        fitted = extended_by_text(after, options, plan.calibrate, watch)
         calibration = {"calibration": {"data": plan.calibrate, **fitted}}
-    extend(after.model, "int8", options)
+    else:
+        extend(after.model, "int8", options)
     stays = [  # the matrices that were not quantized
         name
         for name, value in after.model.named_parameters()
         if value.dim() > 1 and value.numel() >= LARGE
     ]
-    notes = [SLOW] if plan.kind != "bf16" and kernel("product_int8") is None else []
+    numbers = plan.kind.partition("-")[0]
+    slow = numbers != "bf16" and kernel(f"product_{numbers}") is None
+    notes = [SLOW.format(numbers)] if slow else []
     report = {"run": run, "out": str(out), "kind": plan.kind, "exclude": list(plan.exclude),
               "stays": stays, "notes": notes, **calibration}  # fmt: skip
     return write_measured(run, before, after, out, plan, report, {REPORT: ""}, watch)
+
+
+def extended_by_text(
+    loaded: Checkpoint, options: dict[str, Any], file: str, watch: Watch
+) -> dict[str, Any]:
+    """Quantizes the model with scales that are fitted to a text; returns a report."""
+    from regard.methods.quantize import calibrate as fitting
+    from regard.models.extensions.int8 import Int8
+
+    texts = fitting.texts_of(file)
+    watch(f"reading {len(texts)} texts to fit the scales to")
+    layers = Int8(Int8.Options(**options)).chosen(loaded.model)
+    inputs = fitting.inputs_of(loaded, layers, texts)
+    if options["kind"] == "int4":
+        extend(loaded.model, "int8", options)
+        return fitting.calibrate_groups(inputs, loaded.model)
+    report = fitting.calibrate(inputs)
+    extend(loaded.model, "int8", options)
+    return report

@@ -8,11 +8,13 @@ from typing import Any
 from regard.lab.claims import claim
 from regard.lab.claims.engine.claim import Claim
 from regard.lab.claims.engine.run import run
+from tests.files import alone, of_all_workers
 
 CLAIMS = "claims"
 
 
-def measured(name: str, shared: Path) -> tuple[Claim, dict[str, Any]]:
-    """The claim, and what its seeds gave; `shared` is the directory of the whole test session."""
-    study = claim(name)
-    return study, run(study, shared / CLAIMS)
+def measured(name: str, base: Path) -> tuple[Claim, dict[str, Any]]:
+    """The claim, and what its seeds gave; `base` is the directory of the test session."""
+    study, shared = claim(name), of_all_workers(base)
+    with alone(shared / f"{name}.lock"):
+        return study, run(study, shared / CLAIMS)

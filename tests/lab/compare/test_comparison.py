@@ -1,17 +1,12 @@
 """A comparison as a whole: what is kept, what is refused, and what one model cannot spoil."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import pytest
 
 from regard.cli.main import main
-from regard.core.errors import ConfigError, InputError, RegardError
+from regard.core.errors import ConfigError, InputError
 from regard.data.corpus import read_marker
 from regard.data.prepare import PreparePlan as Prepare
 from regard.data.prepare import prepare
@@ -84,71 +79,6 @@ def test_a_finished_run_keeps_no_lock_of_a_killed_process(tmp_path):
     (run / "run.json").write_text(json.dumps(facts))
     assert comparing.train(comparing.cells[0], run) == facts
     assert not (run / ".lock").exists()
-
-
-def test_ctrl_c_reaches_a_run_by_us_alone(tmp_path):
-    """From the terminal as well would be twice, which ends a run before it has saved itself."""
-    code = "import json, os; print(json.dumps({'alone': os.getpgrp() == os.getpid()}))"
-    assert comparison(plan("book.txt"), tmp_path).child(["-c", code]) == {"alone": True}
-
-
-SAVES_ITSELF = """
-import pathlib, signal, sys, time
-def save(*_):
-    pathlib.Path(sys.argv[1], "saved").write_text("")
-    sys.exit(130)
-signal.signal(signal.SIGINT, save)
-signal.signal(signal.SIGTERM, save)
-pathlib.Path(sys.argv[1], "begun").write_text("")
-time.sleep(60)
-"""
-
-
-def until(file, seconds=30.0):
-    end = time.monotonic() + seconds
-    while not file.exists():
-        assert time.monotonic() < end, f"there is no {file.name}"
-        time.sleep(0.02)
-
-
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
-def test_who_is_asked_to_stop_lets_the_run_save_itself(kind, tmp_path):
-    def ask():
-        if (tmp_path / "begun").exists():
-            os.kill(os.getpid(), kind)
-
-    before = signal.getsignal(signal.SIGINT)  # a script's background job would not heed it
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            comparison(plan("book.txt"), tmp_path).child(["-c", SAVES_ITSELF, str(tmp_path)], ask)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert (tmp_path / "saved").exists()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
-def test_a_run_saves_itself_when_the_comparison_is_killed(tmp_path):
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from regard.lab.compare.comparison import Comparison, ComparisonPlan, ModelBudget\n"
-        "plan = ComparisonPlan((), (), ModelBudget('tokens', 1.0))\n"
-        "made = Comparison(plan, Path(sys.argv[2]), print)\n"
-        "made.child(['-c', *sys.argv[1:]])"
-    )
-    killed = subprocess.Popen([sys.executable, "-c", code, SAVES_ITSELF, str(tmp_path)])
-    try:
-        until(tmp_path / "begun")
-    finally:
-        killed.kill()
-        killed.wait()
-    until(tmp_path / "saved")
-
-
-def test_a_run_that_the_system_ends_says_so(tmp_path):
-    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    with refuses(RegardError, "SIGKILL"):
-        comparison(plan("book.txt"), tmp_path).child(["-c", code])
 
 
 def test_text_that_is_prepared_is_taken_as_it_was_cut(tmp_path):

@@ -1,5 +1,6 @@
 """The time that a comparison is said to take counts every part of it."""
 
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from regard.data.builtin import NAME, fingerprint, python_docs
 from regard.lab.compare.comparison import FORMAT, Comparison, ComparisonPlan, is_outdated
 from regard.lab.compare.estimate import BUILTIN, estimated, in_words, text_bytes
 from regard.lab.compare.lineup import NGRAM, ModelBudget, lineup
-from regard.lab.compare.timing import ComparisonFacts, text_hashes
+from regard.lab.compare.timing import TOTAL, ComparisonFacts, text_hashes
 
 SPEED = 1e10
 PLAN = ComparisonPlan((NAME,), tuple(lineup(["gpt", "bert"])), ModelBudget("minutes", 2.0))
@@ -40,6 +41,25 @@ def test_what_makes_a_comparison_longer_makes_its_estimate_longer(changes, grows
     before, after = (asdict(estimated(p, SPEED)) for p in (PLAN, replace(PLAN, **changes)))
     assert all(after[part] > before[part] for part in grows)
     assert all(after[part] == before[part] for part in stays)
+
+
+def test_models_that_learn_at_the_same_time_take_less_time():
+    alone, beside = estimated(PLAN, SPEED), estimated(replace(PLAN, jobs=2), SPEED)
+    assert beside.training == pytest.approx(alone.training / 2)
+    operations = replace(PLAN, budget=ModelBudget("flops", 1e13))  # the cores do what they can
+    alone, beside = estimated(operations, SPEED), estimated(replace(operations, jobs=2), SPEED)
+    assert alone.training > beside.training > alone.training - 2 * 4
+
+
+def test_the_clock_counts_what_runs_at_the_same_time_once(tmp_path):
+    facts = ComparisonFacts(tmp_path)
+    with facts.clock("training"), facts.clock("training"):
+        with facts.clock("measuring"):
+            time.sleep(0.05)
+        time.sleep(0.02)
+    took = ComparisonFacts(tmp_path).took
+    assert took["training"] == facts.took[TOTAL]
+    assert 0.05 <= took["measuring"] < took["training"] and list(took)[-1] == TOTAL
 
 
 def test_a_budget_of_tokens_takes_longer_on_a_slower_machine():

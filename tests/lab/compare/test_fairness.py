@@ -1,4 +1,4 @@
-"""Every model reads the same text, in the same order, to the same budget."""
+"""Every model reads the same text to the same budget."""
 
 import json
 import math
@@ -81,19 +81,42 @@ def mended(source, target):
 
 
 @pytest.mark.parametrize("model", FAMILIES)
-def test_every_model_reads_the_same_bytes_in_the_same_order(model, where):
-    """Each place of a step reads on in a stretch of the text, which is that of all models."""
+def test_every_model_reads_the_whole_text_in_every_pass(model, where):
+    """Each sample is a piece of the text as it was written, and the pieces of a pass make up the
+    text; they come in a new order in every pass, but to a model with a memory."""
     recipe = recipe_of(model, where)
     data = TextData()
     objective = data.build(resolved(recipe, data, MachineFacts())).objective
     corpus, order = objective.corpus, objective.order(0)
     numbers = np.arange(len(objective)) if order is None else order
     assert sorted(numbers.tolist()) == list(range(len(objective)))
+    assert (order is None) == objective.recurrent
+    assert order is None or not np.array_equal(objective.order(1), order)
+    text = corpus.read(0, len(corpus))
+    ring = np.concatenate([text, text[:64]])
+    windows = {bytes(ring[at : at + 8]): at for at in range(len(text))}
+    count = 0
+    for number in range(len(objective)):
+        tokens = text_of(objective, number)
+        start = windows.get(bytes(tokens[:8]), 0)
+        assert len(tokens) < 8 or np.array_equal(ring[start : start + len(tokens)], tokens)
+        count += len(tokens)
+    assert count == pytest.approx(len(corpus), rel=0.05)
+
+
+@pytest.mark.parametrize("model", FAMILIES)
+def test_a_comparison_may_have_all_read_in_the_order_of_the_text(model, where):
+    """Each place of a step reads on in a stretch of the text, which is that of all models."""
+    recipe = recipe_of(model, where, batch={"order": "streams"})
+    data = TextData()
+    objective = data.build(resolved(recipe, data, MachineFacts())).objective
+    corpus, order = objective.corpus, objective.order(0)
+    numbers = np.arange(len(objective)) if order is None else order
     assert order is None or np.array_equal(objective.order(1), order)
     for place in range(4):
         read = np.concatenate([text_of(objective, int(n)) for n in numbers[place::4][:5]])
         about = place * len(corpus) // 4
-        starts = range(max(0, about - 64), about + 64)
+        starts = range(max(0, about - 96), about + 96)
         places = [at for at in starts if np.array_equal(corpus.read(at, at + len(read)), read)]
         assert len(places) == 1 and len(read) >= 5 * 30
 
@@ -141,7 +164,8 @@ LEARNED = [
 @pytest.mark.parametrize(("model", "objective"), LEARNED)
 def test_bits_per_byte_are_those_of_the_likelihood(model, objective, few, tmp_path):
     """Against a sum over single tokens, each with a forward pass of its own over what stands before
-    it: in its chunk, or in its stream from the beginning, as far as the model remembers.
+    it: in its chunk, whose first half is only context, or in its stream from the beginning, as far
+    as the model remembers.
     """
     own = {"name": objective} | ({"two_directions": False} if objective == "permuted" else {})
     recipe = small.recipe(model, few, objective=own, batch={"size": 4, "seq_len": 32})
@@ -162,7 +186,9 @@ def test_bits_per_byte_are_those_of_the_likelihood(model, objective, few, tmp_pa
 
 def alone(model, objective, text, at):
     """The logarithm of the chance of text[at]; text[0] is only known."""
-    begun = (at - 1) // 32 * 32  # the token before the first one of a chunk
+    begun = (at - 1) // 32 * 32  # the token before the first one of a segment
+    if objective != "recurrent":  # chunks of 32 begin 16 tokens apart, and predict the last 16
+        begun = max(0, (at - 1) // 16 * 16 - 16)
     if objective == "permuted":  # a single row asks, and sees all before it
         row, target = text[None, begun : at + 1], torch.tensor([[at - begun]])
         order = torch.arange(at - begun + 1)[None]

@@ -166,6 +166,21 @@ def test_an_ngram_inside_of_the_interval_is_not_beaten():
     assert "Better than the n-gram" not in sentences
 
 
+def test_an_ngram_is_beaten_where_most_documents_say_so():
+    """Documents differ much more than the model from the n-gram on the same documents."""
+    hard, sway = np.linspace(10, 30, 40), np.tile([1.5, -0.5], 20)
+    facts = facts_of(1, 2.1, gpt=[(2.0, 1.0, 3.0)], lstm=[(2.05, 1.0, 3.0)])
+    by_document(facts, gpt=hard - sway, lstm=hard + 3 * sway - 2.0)
+    counted = by_blocks(hard, np.full(40, 10.0))
+    facts["cells"]["ngram"]["bits_per_byte_each"] = counted
+    sentences = " ".join(each.en for each in verdict(facts))
+    assert "Better than the n-gram (2.100 bits per byte): gpt." in sentences
+    assert "Within the noise of the n-gram (2.100 bits per byte): lstm." in sentences
+    counted["sizes"][0] += 1  # other documents: then the interval decides
+    sentences = " ".join(each.en for each in verdict(facts))
+    assert "Within the noise of the n-gram (2.100 bits per byte): gpt and lstm." in sentences
+
+
 @pytest.mark.parametrize("shift", [0.03, 0.05, 0.08, 0.2, 0.5])
 def test_few_seeds_tell_little(shift):
     """Welch's test: twice the standard error would name one of five differences of two seeds."""

@@ -10,6 +10,7 @@ import pytest
 from regard.cli.main import main
 from regard.core.errors import RegardError
 from regard.lab.compare import costs, measures
+from regard.lab.compare.children import Children
 from regard.lab.compare.comparison import (
     Comparison,
     ComparisonFailed,
@@ -26,10 +27,10 @@ from tests.refusals import refuses
 BUDGET = 6000  # tokens
 
 
-class Inside(Comparison):
+class InThisProcess(Children):
     """Does in this process what is otherwise done in one of its own, to be quick."""
 
-    def child(self, words, look=lambda: None):
+    def run(self, words, look=lambda: None):
         out = io.StringIO()
         with redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
             patch.setattr("sys.argv", words[1:])
@@ -41,6 +42,12 @@ class Inside(Comparison):
             else:
                 print(json.dumps(costs.measure(Path(words[2]), (64, 128))))
         return json.loads(out.getvalue())
+
+
+class Inside(Comparison):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.children = InThisProcess()
 
 
 @pytest.fixture(scope="module")

@@ -301,14 +301,38 @@ def test_refusals(verb: str, family: str, options: Any, error: Any, part: Any) -
         getattr(speaking(family), verb)(PLAIN, **options)
 
 
+def test_the_place_of_an_answer() -> None:
+    """The classes of a head that marks an answer are the tokens; its rows are start and end."""
+    loaded = encoder({"answer": 2})
+    read = {"pair": "The dog slept"}
+    lens = loaded.lens(PLAIN, **read)
+    assert lens.tokens == ["start", "end"]
+    hidden = lens.question.hidden()
+    shares = loaded.model.read("answer", hidden)[0].softmax(0).detach()
+    for row in (0, 1):
+        best = lens.best[-1][row][0]
+        place = int(shares[:, row].argmax())
+        assert best.id == place and best.probability == pytest.approx(float(shares[place, row]))
+        assert best.text.startswith(f"{place + 1} ")
+    start = lens.best[-1][0][0]
+    ablation: Any = loaded.ablate(PLAIN, heads=["1.1"], **read)
+    assert ablation.row == "start" and ablation.token.id == start.id
+    assert ablation.token.before == pytest.approx(start.probability)
+    assert abs(loaded.attribute(PLAIN, position=2, **read).gap) < 1e-2
+    clean = loaded.patch(PLAIN, PLAIN, **read)
+    assert clean.clean == pytest.approx(clean.corrupted)
+    with refuses(InputError, "a place in the text"):
+        loaded.patch(PLAIN, PLAIN + " again and again", alignment=[(1, 1)], **read)
+
+
 def test_models_that_cannot() -> None:
     lstm = LoadedModel(LSTM(LSTMConfig(vocab_size=29, width=8)).initialize().eval())
     for verb in ("lens", "ablate"):
         with refuses(InputError, "lstm"):
             getattr(lstm, verb)([1, 2, 3])
     assert abs(lstm.attribute([1, 2, 3]).gap) < 1e-4  # gradients need no attention
-    with refuses(InputError, "passage"):
-        encoder({"answer": 2}).lens(PLAIN)
+    with refuses(InputError, "vocabulary"):
+        encoder({"pool": 16}).lens(PLAIN)
     with refuses(InputError, "heads", "positions"):
         speaking("gpt").patch(PLAIN, PLAIN, of="heads", positions=[1])
 

@@ -14,11 +14,11 @@ from regard.api import LoadedModel
 from regard.attention.pattern import Causal, Full
 from regard.attention.position import View
 from regard.core.errors import ConfigError, InputError, StorageError, UnknownName
+from regard.data.batching import by_tokens
 from regard.methods.probe import states as made
 from regard.methods.probe.reader import StateReader, TokenRow
 from regard.methods.probe.states import chosen_layers, digest, states_of, untrained
 from regard.models.extensions import extend
-from regard.tasks.inference import by_tokens
 from tests.methods.probe.small import FAMILIES, SENTENCES, WORDS, loaded
 from tests.refusals import refuses
 

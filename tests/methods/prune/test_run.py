@@ -231,7 +231,12 @@ def test_a_reviewer_without_half_of_its_parts(world: World, tmp_path: Path) -> N
     assert loaded.model.parameter_count() == parameters["after"] < parameters["before"]
     assert report["speed"]["after"] > 0 and report["score"]["examples"] == 60
     assert report["score"]["after"] >= 0.8 * report["score"]["before"], "the best half is enough"
-    chart = Page((out / "heads.html").read_text("utf-8")).chart("heads")
+    text = (out / "heads.html").read_text("utf-8")
+    chart = Page(text).chart("heads")
+    removed = report["heads"]["removed"].values()
+    assert str(run) in text and all(
+        f"<td>{head}</td>" in text for heads in removed for head in heads
+    )
     assert [sum(x is not None for x in row) for row in chart["values"]] == [2, 2]
     assert (out / "task.json").is_file() and not list(tmp_path.glob(".out-*"))
     assert regard.load(out).classify("the film was great").value in ("good", "bad")

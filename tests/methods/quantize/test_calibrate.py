@@ -74,6 +74,24 @@ def test_every_family_is_fitted(world: World, name: str, text: Path, tmp_path: P
     load(out)
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt", "t5", "longformer"])
+def test_groups_of_int4_are_fitted(world: World, name: str, text: Path, tmp_path: Path) -> None:
+    """To the weights that the model had: what counts for the text comes nearer."""
+    before = Path(world.model(name), "model.safetensors").read_bytes()
+    reports = {}
+    for each, calibrate in (("plain", None), ("fitted", str(text))):
+        plan = Plan(kind="int4", calibrate=calibrate, repeats=0)
+        reports[each] = quantize(world.model(name), tmp_path / each, plan)
+    error = reports["fitted"]["calibration"]["error"]
+    assert 0 < error["after"] < error["before"] < 0.12
+    assert reports["plain"]["bytes"] == reports["fitted"]["bytes"]
+    plain, fitted = (dict(load(tmp_path / each).model.named_buffers()) for each in reports)
+    changed = [n for n, value in plain.items() if not torch.equal(value, fitted[n])]
+    count = reports["fitted"]["calibration"]["layers"]
+    assert len(changed) == count and all(n.endswith("matrix.blocks") for n in changed)
+    assert Path(world.model(name), "model.safetensors").read_bytes() == before
+
+
 def outlier(row: torch.Tensor, column: int) -> float:
     """Makes one weight of a row ten times as large as any other; gives it."""
     row[column] = 10 * row.abs().max()

@@ -31,7 +31,7 @@ def reviewer(world: World) -> str:
     return world.run("reviewer")
 
 
-@pytest.mark.parametrize("kind", ["int8", "int8-dynamic", "bf16"])
+@pytest.mark.parametrize("kind", ["int8", "int8-dynamic", "int4", "bf16"])
 def test_a_task_keeps_its_score(world: World, reviewer: str, kind: str, tmp_path: Path) -> None:
     data = world.data("classify", 200)
     plan = Plan(kind=kind, data=[data], repeats=1)
@@ -136,7 +136,7 @@ def test_a_machine_without_native_code_is_told(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("regard.methods.quantize.run.kernel", lambda name: None)
-    for kind, count in (("int8", 1), ("bf16", 0)):
+    for kind, count in (("int8", 1), ("int4", 1), ("bf16", 0)):
         plan = Plan(kind=kind, repeats=0)
         assert len(quantize(world.model("gpt"), tmp_path / kind, plan)["notes"]) == count
 

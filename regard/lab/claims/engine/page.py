@@ -5,6 +5,7 @@ A page is one file that needs nothing else, made from the claim and what its run
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import Counter
@@ -181,11 +182,15 @@ CHINESE = (  # of what a rule says about the numbers that decided
 
 
 def mean(values: list[float]) -> str:
-    """The mean over the seeds, and its standard error."""
+    """The mean over the seeds with its standard error, as exact as two digits of the error."""
     if not values:
         return "–"
-    error = standard_error(values)
-    return number(statistics.fmean(values)) + (f" ± {error:.2g}" if error else "")
+    mean, error = statistics.fmean(values), standard_error(values)
+    places = 1 - math.floor(math.log10(error)) if error else 0
+    if not error or abs(mean) >= 1e6 or places > 9:
+        return number(mean) + (f" ± {error:.2g}" if error else "")
+    places = max(places, 0)
+    return f"{mean:.{places}f} ± {error:.{places}f}"
 
 
 def number(value: float | None) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from threading import Lock
 
 from regard.core.text import visible
-from regard.lab.compare.comparison import die_with_parent
+from regard.lab.compare.children import die_with_parent
 
 LAST = 3  # last lines of a failed process that are shown
 GRACE = 15  # seconds that a process has to stop
