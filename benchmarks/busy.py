@@ -2,10 +2,11 @@
 
     python benchmarks/busy.py [--size tiny] [--steps 40] [--rounds 3] [--json]
 
-A tiny GPT learns with two threads, alone and beside as many busy processes as there are cores; with
-the setting of `import regard` (threads that wait for each other sleep soon) and with the default of
-the OpenMP library (they spin). The sides take turns, and each figure is the median of all rounds.
-A fair share of a busy machine is half of its cores.
+A tiny GPT learns with a thread on each core, alone and beside as many busy processes as there are
+cores; with the setting of `import regard` (threads that wait for each other sleep soon), with the
+default of the OpenMP library (they spin), and with one thread, which waits for nobody. The sides
+take turns, and each figure is the median of all rounds. A fair share of a busy machine is half of
+its cores.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-SIDES = {"ours": "2000", "default": "300000"}  # spins: ours, and the OpenMP library's own
+CORES = os.cpu_count() or 1
+# How often a thread spins before it sleeps (ours, and what the OpenMP library does), and threads.
+SIDES = {"ours": ("2000", CORES), "default": ("300000", CORES), "one thread": ("2000", 1)}
 
 
 def tokens_per_second(data: Path, options: argparse.Namespace, side: str) -> float:
+    spins, threads = SIDES[side]
     with tempfile.TemporaryDirectory() as place:
         words = [sys.executable, "-m", "regard", "train", "gpt", str(data), "--out", f"{place}/run",
                  "--size", options.size, "--steps", str(options.steps), "--quiet", "--json",
-                 f"validation.every={options.steps}"]  # fmt: skip
-        env = os.environ | {"GOMP_SPINCOUNT": SIDES[side], "OMP_NUM_THREADS": str(os.cpu_count())}
+                 f"validation.every={options.steps}", f"engine.threads={threads}"]  # fmt: skip
+        env = os.environ | {"GOMP_SPINCOUNT": spins, "OMP_NUM_THREADS": str(threads)}
         run = subprocess.run(words, env=env, check=True, capture_output=True, text=True)
     progress = json.loads(run.stdout)["progress"]
     return float(progress["tokens"] / progress["seconds"])
@@ -47,7 +51,7 @@ def main() -> None:
         data = Path(place, "data")
         words = [sys.executable, "-m", "regard", "prepare", "--out", str(data)]
         subprocess.run(words, check=True, capture_output=True)
-        for machine, busy in (("quiet", 0), ("busy", os.cpu_count() or 1)):
+        for machine, busy in (("quiet", 0), ("busy", CORES)):
             spinning = [sys.executable, "-c", "while True: pass"]
             others = [subprocess.Popen(spinning) for _ in range(busy)]
             try:
@@ -59,14 +63,18 @@ def main() -> None:
                     other.kill()
                     other.wait()
     medians = {name: statistics.median(values) for name, values in speeds.items()}
-    ratios = {m: medians[f"ours, {m}"] / medians[f"default, {m}"] for m in ("quiet", "busy")}
+    ratios = {
+        f"{side}, {machine}": medians[f"ours, {machine}"] / medians[f"{side}, {machine}"]
+        for machine in ("quiet", "busy")
+        for side in list(SIDES)[1:]
+    }
     if options.json:
         print(json.dumps({"tokens_per_second": medians, "ratios": ratios}))
         return
     for name, value in medians.items():
-        print(f"{name:16} {value:10,.0f} tokens/s")
-    for machine, ratio in ratios.items():
-        print(f"{machine:16} {ratio:10.2f} x the default")
+        print(f"{name:18} {value:10,.0f} tokens/s")
+    for name, ratio in ratios.items():
+        print(f"ours is {ratio:.2f} x {name}")
 
 
 if __name__ == "__main__":

@@ -194,6 +194,12 @@ CASES: dict[str, Case] = {
                  lambda m, b: flat_loss(m(b["tokens"]).prediction_logits, b["labels"]),
                  "BertForPreTraining",
                  lambda m, b: m(b["tokens"]), lambda m, b: m.bert(b["tokens"]).last_hidden_state),
+    "roberta": Case("roberta", SIZE | {"ffn_size": 2048}, 8, 256, masked, our_masked,
+                    lambda m, b: m(b["tokens"], labels=b["labels"]).loss, "RobertaForMaskedLM",
+                    lambda m, b: m(b["tokens"]),
+                    lambda m, b: m.roberta(b["tokens"]).last_hidden_state),
+    "llama": Case("llama", SIZE | {"kv_heads": 2, "ffn_size": 1408}, 8, 256,
+                  peer_class="LlamaForCausalLM", **CAUSAL),
     "transformer-xl": Case("transformer-xl", RECURRENT | {"vocab_size": 204, "cutoffs": (),
                            "ratio": 1}, 8, 256, text, our_recurrent, None,
                            forward_ours=lambda m, b: m(b["tokens"], state=m.zeros(8))),
@@ -272,10 +278,16 @@ def build(
     dtype: torch.dtype,
     changes: dict[str, Any] | None = None,
     length: int = 0,
+    batch: int = 0,
 ) -> Callable[[], None]:
     """Builds a step from the names of its parts, in a fresh process."""
     case = CASES[name]
-    case = replace(case, changes=case.changes | (changes or {}), length=length or case.length)
+    case = replace(
+        case,
+        changes=case.changes | (changes or {}),
+        length=length or case.length,
+        batch=batch or case.batch,
+    )
     model: Any = case.model()
     if side == "peer":
         model = peer_model(case, model)

@@ -50,13 +50,15 @@ def scores(task: Task, examples: Any, predicted: list[Any]) -> dict[str, float]:
 # -- ours
 
 
-def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
+def clocked(words: list[str]) -> tuple[list[float], float, Any]:
+    """Runs a command and returns when its steps ended, its seconds, and the run."""
     from regard.training import run as running
 
     times: list[float] = []
     loops: list[Any] = []
+    plain = running.TrainingRun
 
-    class Clocked(running.TrainingRun):
+    class Clocked(plain):  # type: ignore[valid-type, misc]
         """A run that records when its steps end."""
 
         def record(self, step: Any) -> None:
@@ -65,6 +67,15 @@ def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
             loops[:] = [self]
 
     running.TrainingRun = Clocked  # type: ignore[misc]
+    began = time.perf_counter()
+    try:
+        regard(words)
+    finally:
+        running.TrainingRun = plain  # type: ignore[misc]
+    return times, time.perf_counter() - began, loops[0]
+
+
+def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
     run = data.runs / f"{task.name}-{precision}-{seed}"
     shutil.rmtree(run, ignore_errors=True)
     model = talker(data, seed, run) if task.task == "converse" else minilm()
@@ -72,15 +83,12 @@ def ours(task: Task, data: Files, seed: int, precision: str) -> dict[str, Any]:
     words += ["--out", str(run), "--seed", str(seed), "--quiet", *settings(task, precision)]
     if task.task == "converse":  # it is measured only at the end: the last model counts
         words += ["--valid", str(data.test), "validation.every=1000000000"]
-    times.clear()
-    began = time.perf_counter()
-    regard(words)
-    whole = time.perf_counter() - began
-    facts = loops[0].facts()
+    times, whole, learned = clocked(words)
+    facts = learned.facts()
     row = cell(
         task, "ours", seed, precision,
         seconds=loop_seconds(times), whole=whole, steps=len(times),
-        tokens=facts["progress"]["tokens"], padding=padding(loops[0]),
+        tokens=facts["progress"]["tokens"], padding=padding(learned),
     )  # fmt: skip
     row |= (talked if task.task == "converse" else tested)(task, data, run, precision)
     for place in (run, base_of(run)):  # each has some hundred megabytes

@@ -6,9 +6,11 @@ Our families learn by their default commands (`regard train FAMILY DATA --minute
 stand nanoGPT by its own recipe for a CPU (give its clone; nothing in it is changed), Hugging Face's
 Trainer with a GPT-2 and a BERT of our shape and tokenizer and its usual settings, and the 5-gram of
 the same text. One thing runs at a time. Each result is a file in OUT/cells: what is there is not
-measured again, so a board that was stopped goes on. Models that read from left to right are
-compared in bits per byte of the validation text, models that fill blanks by the share of hidden
-words that they guess. OUT/curves.html shows the curves, OUT/board.json has everything.
+measured again, so a board that was stopped goes on (--most 1 measures one cell more). Models that
+read from left to right are compared in bits per byte of the validation text, models that fill
+blanks by the share of hidden words that they guess. OUT/curves.html shows the curves,
+OUT/board.json has everything; --page puts the table into the section "board" of a page, and the
+cells beside it (results/board.jsonl).
 """
 
 from __future__ import annotations
@@ -16,17 +18,19 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from learn_sides import OTHERS, TRAINERS, Job, learn
-from page import in_process, once, replace, say, spread, table
+from page import goal, in_process, once, put_both, replace, say, spread, table
 from script import write_cell
 
 from regard.models import FAMILIES
@@ -38,6 +42,7 @@ BITS = "bits_per_byte"
 USUAL = ["gpt", "transformer-xl", "llama", "bert"]
 ONCE = ("ngram", "nanogpt")  # whose result does not depend on the seed
 RIVALS = {"gpt": ("nanogpt", "trainer-gpt2"), "bert": ("trainer-bert",)}
+GOALS = {"nanogpt": 0.92, "trainer-gpt2": 0.85}  # the most of a rival's bits per byte
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,14 +51,17 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", nargs="+", default=["builtin:python-docs"], metavar="TEXT")
     parser.add_argument("--minutes", nargs="+", type=float, default=[1.0, 3.0], metavar="M")
-    parser.add_argument("--families", nargs="+", default=USUAL, metavar="FAMILY")
+    parser.add_argument("--families", nargs="*", default=USUAL, metavar="FAMILY")
     parser.add_argument("--others", nargs="*", default=list(OTHERS), metavar="SIDE",
                         help=f"some of {', '.join(OTHERS)}")  # fmt: skip
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--size", default="", help="of our models; else what the command chooses")
+    parser.add_argument("--most", type=int, default=-1, metavar="N",
+                        help="measure at most N of the missing cells")  # fmt: skip
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--nanogpt", type=Path, help="the directory of a clone of nanoGPT")
     parser.add_argument("--out", type=Path, default=Path("results", "learn"))
+    parser.add_argument("--page", type=Path, help="a page of results, such as docs/results.md")
     parser.add_argument("--json", action="store_true", help="print the board as JSON")
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--cell", type=Path, help=argparse.SUPPRESS)
@@ -95,6 +103,16 @@ def prepared(text: str, out: Path) -> Path:
     return place
 
 
+def digest_of(data: Path, side: str) -> str:
+    """Returns a digest of the text, and of its tokenizer, which nanoGPT's characters do without."""
+    facts = json.loads((data / "data.json").read_text(encoding="utf-8"))
+    if side == "nanogpt":
+        splits = facts["splits"]
+        facts = {name: [splits[name]["bytes"], splits[name]["checksums"][f"{name}.bytes"]]
+                 for name in sorted(splits)}  # fmt: skip
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def name_of(text: str) -> str:
     return text.replace(":", "-") if text.startswith("builtin:") else Path(text).name.split(".")[0]
 
@@ -111,14 +129,17 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, float, int]]:
                     yield side, minutes, seed
 
 
+class Enough(Exception):
+    """As many cells were measured as the command was to measure."""
+
+
 def measured(options: argparse.Namespace) -> list[Cell]:
-    """Measures all cells that are missing, one after the other."""
-    cells = []
+    """Measures the cells that are missing, one after the other."""
+    cells, new = [], list[str]()
     for text in options.data:
         data = prepared(text, options.out)
-        digest = hashlib.sha256((data / "data.json").read_bytes()).hexdigest()[:16]
         for side, minutes, seed in jobs(options):
-            settings = {"data": digest, "threads": options.threads}
+            settings = {"data": digest_of(data, side), "threads": options.threads}
             settings |= {} if side in ONCE else {"size": options.size}
             file = options.out / "cells" / f"{name_of(text)}-{side}-{minutes:g}m-{seed}.json"
             words = ["--side", side, "--data", str(data), "--minutes", f"{minutes or 1:g}",
@@ -128,11 +149,15 @@ def measured(options: argparse.Namespace) -> list[Cell]:
             words += ["--nanogpt", str(options.nanogpt)] if side == "nanogpt" else []
 
             def make(words: list[str] = words) -> Cell:
+                if len(new) == options.most:
+                    raise Enough
+                new.append(words[1])
                 say(f"{words[1]}: {words[5]} minutes")
                 return in_process(__file__, words)
 
             facts = {"text": name_of(text), "side": side, "minutes": minutes, "seed": seed}
-            cells.append(once(file, make, settings) | facts)
+            with suppress(Enough):
+                cells.append(once(file, make, settings) | facts)
     return cells
 
 
@@ -181,7 +206,10 @@ def board(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 def in_words(rows: Sequence[dict[str, Any]]) -> str:
     lines = []
     for row in rows:
-        ratios = [f"{rival} × {ratio:.3f}" for rival, ratio in row.get("ratio", {}).items()]
+        ratios = [
+            goal(f"{rival} × {ratio:.3f}", ratio <= GOALS.get(rival, math.inf))
+            for rival, ratio in row.get("ratio", {}).items()
+        ]
         beats = row.get("beats_ngram", "")
         beats = "not yet" if beats is None else f"{beats:.0f} s" if beats != "" else ""
         lines.append([
@@ -192,6 +220,28 @@ def in_words(rows: Sequence[dict[str, Any]]) -> str:
     heads = ["text", "minutes", "side", "measure", "value", "seconds", "below the 5-gram after",
              "beside"]  # fmt: skip
     return table(heads, lines)
+
+
+def publish(options: argparse.Namespace, rows: Sequence[dict[str, Any]], cells: list[Cell]) -> None:
+    """Puts the table into a page, and the cells beside it."""
+    text = f"""## The board: equal minutes, equal cores
+
+Made by `python benchmarks/learn.py --nanogpt DIR --page docs/results.md` on {options.threads}
+cores, one thing at a time; the cells with their curves are in `docs/results/board.jsonl`. Our
+families learn by `regard train FAMILY DATA --minutes M`. nanoGPT learns characters by its README's
+recipe for a CPU, with steps that fill the minutes; the Trainer has its usual arguments (AdamW at
+5e-5, falling to zero) and a model of our shape, tokenizer and samples. All have one split, and a
+side's own measuring is not part of its minutes. "Beside" is our figure over a rival's; the goals in
+bits per byte are at most {GOALS["nanogpt"]} of nanoGPT's and {GOALS["trainer-gpt2"]} of the
+Trainer's.
+
+{in_words(rows)}
+"""
+    put_both("board", text, options.page)
+    file = options.page.parent / "results" / "board.jsonl"
+    file.parent.mkdir(exist_ok=True)
+    lines = ({k: v for k, v in cell.items() if k != "settings"} for cell in cells)
+    replace(file, "".join(f"{json.dumps(cell, ensure_ascii=False)}\n" for cell in lines))
 
 
 def picture(cells: Sequence[Cell]) -> str:
@@ -230,6 +280,8 @@ def main(words: Sequence[str] | None = None) -> None:
     rows = board(cells)
     replace(options.out / "board.json", json.dumps({"rows": rows, "cells": cells}, indent=1) + "\n")
     replace(options.out / "curves.html", picture(cells))
+    if options.page:
+        publish(options, rows, cells)
     print(json.dumps(rows, indent=1) if options.json else in_words(rows))
 
 

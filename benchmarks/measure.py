@@ -8,6 +8,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.training.hardware import quick_malloc
 
-Step = Callable[[], Any]
+Step = Callable[..., Any]
+PEAK_SIZES = (768, 1024, 1536, 2048)  # of the matrices that the peak is measured with
 
 
 def seconds(step: Step) -> float:
@@ -41,11 +43,31 @@ def median(values: list[float]) -> float:
     return statistics.median(values)
 
 
-def gemm_peak(dtype: torch.dtype, size: int = 2048, repeats: int = 8) -> float:
-    """Returns the floating-point operations per second of the best of several matrix products."""
-    a, b = (torch.randn(size, size).to(dtype) for _ in range(2))
-    a @ b
-    return 2 * size**3 / min(seconds(lambda: a @ b) for _ in range(repeats))
+def gemm_peak(dtype: torch.dtype, repeats: int = 8) -> float:
+    """Returns the floating-point operations per second of the best of several matrix products, by
+    each of the libraries in torch: it asks MKL for fp32, and never oneDNN by itself."""
+    best = 0.0
+    for size in PEAK_SIZES:
+        a, b = (torch.randn(size, size).to(dtype) for _ in range(2))
+        ways: list[Step] = [partial(torch.mm, a, b)]
+        if torch.backends.mkldnn.is_available():
+            ways.append(partial(torch.ops.mkldnn._linear_pointwise, a, b, None, "none", [], ""))
+        for way in ways:
+            way()
+            best = max(best, 2 * size**3 / min(seconds(way) for _ in range(repeats)))
+    return best
+
+
+def reading_rate(threads: int, size: int = 2**28, repeats: int = 8) -> float:
+    """Returns the bytes per second that these threads read from memory: the best of several sums
+    of many numbers, and of products of a row with them, which are in large pages."""
+    from regard.attention.native.int8 import native_bf16, placed, ready_bits
+
+    torch.set_num_threads(threads)
+    weight = placed(torch.zeros(size // 1024, 512, dtype=torch.int16))
+    ready, row, numbers = ready_bits(weight, None), torch.zeros(1, 512), weight.view(torch.int64)
+    ways: tuple[Step, ...] = (numbers.sum, lambda: native_bf16(row, ready))
+    return size / min(seconds(way) for way in ways for _ in range(repeats))
 
 
 def slope(sizes: list[int], values: list[float]) -> float:
@@ -56,7 +78,8 @@ def slope(sizes: list[int], values: list[float]) -> float:
 
 
 class Apart:
-    """A step in a separate process: a call takes one step there, while the others wait.
+    """A step in a separate process: a call takes one step there, with its arguments, while the
+    others wait.
 
     `keep` lets that process keep the memory it frees, as `regard train` does.
     """
@@ -68,16 +91,16 @@ class Apart:
         self.process.start()
         theirs.close()
 
-    def __call__(self) -> None:
-        self.ask("step")
+    def __call__(self, *case: Any) -> None:
+        self.ask("step", *case)
 
-    def ask(self, what: str) -> int:
+    def ask(self, what: str, *case: Any) -> int:
         """Returns the "operations" of a step, or the "memory" (bytes) that steps added to the
         peak."""
-        self.pipe.send(what)
         try:
+            self.pipe.send((what, *case))
             return int(self.pipe.recv())
-        except EOFError:
+        except (EOFError, ConnectionError):
             raise RuntimeError("the other process ended; is there enough memory?") from None
 
     def close(self) -> None:
@@ -92,14 +115,14 @@ def serve(pipe: Any, build: Callable[..., Step], arguments: tuple[Any, ...], kee
     before = resident()
     while True:
         try:
-            request = pipe.recv()
+            request, *case = pipe.recv()
         except EOFError:
             return
         if request == "operations":
             pipe.send(operations(step))
             continue
         if request == "step":
-            step()
+            step(*case)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         pipe.send(peak - before)
 

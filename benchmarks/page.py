@@ -1,7 +1,9 @@
-"""Writes docs/results.md, section by section, and stores the cells it is made from.
+"""Writes docs/results.md and docs/results.zh.md, section by section, and stores the cells they are
+made from.
 
 Each measuring script owns one section of the page, between two marks, and replaces only that
-section. A cell is measured once, in a separate process, and stored.
+section, in both languages: chinese.py says in Chinese what the script wrote. A cell is measured
+once, in a separate process, and stored.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-TITLE = "# Results\n"
+from chinese import in_chinese, untranslated
+
+TITLES = {"en": "# Results\n", "zh": "# 结果\n"}
 SURE = 0.95  # the confidence level: by chance, one of twenty differences is significant
 
 
@@ -24,10 +28,24 @@ def say(*words: Any) -> None:
     print(*words, file=sys.stderr, flush=True)
 
 
-def put(section: str, text: str, page: Path) -> None:
+def twin(page: Path) -> Path:
+    """Returns the page in Chinese that stands beside an English one."""
+    return page.with_suffix(".zh.md")
+
+
+def put_both(section: str, text: str, page: Path) -> None:
+    """Replaces a section of the page, and the same section of its Chinese twin."""
+    chinese = in_chinese(section, text)
+    put(section, text, page)
+    put(section, chinese, twin(page), TITLES["zh"])
+    for words in untranslated(chinese):
+        say(f"benchmarks/chinese.toml lacks words of the section {section}: {words}")
+
+
+def put(section: str, text: str, page: Path, title: str = TITLES["en"]) -> None:
     """Replaces a section of the page, or adds it at the end; the page is never half written."""
     begin, end = f"<!-- begin {section} -->", f"<!-- end {section} -->"
-    before = page.read_text(encoding="utf-8") if page.is_file() else TITLE
+    before = page.read_text(encoding="utf-8") if page.is_file() else title
     block = f"{begin}\n{text.strip()}\n{end}"
     if begin in before:
         head, _, rest = before.partition(begin)

@@ -25,9 +25,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from chinese import phrase
 from finetune_sides import minilm
 from page import cells, goal, in_process, once, replace, say, table
 from script import options_of, parser_for, publish, write_cell
+
+from regard.core.text import Bilingual, spoken
 
 MIX = "mix"
 
@@ -221,27 +224,37 @@ def section(rows: list[dict[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
-def drawn(rows: list[dict[str, Any]]) -> str:
+def heading_of(task: str, measure: Bilingual | str, lang: str) -> str:
+    if lang == "zh":
+        return f"{phrase(task, 'probing')}：{spoken(measure, lang)}"
+    return f"{task}: {spoken(measure, lang)}"
+
+
+def drawn(rows: list[dict[str, Any]], lang: str = "en") -> str:
     """Draws one panel per task, by its own measure, with Matplotlib."""
     from matplotlib.figure import Figure
 
-    from regard.core.text import spoken
     from regard.methods.probe.page import charts
     from regard.report import plot
 
-    with plot.look(frozenset()):
+    parts = [
+        (TASKS[row["name"]], charts(row)[f"task-{TASKS[row['name']].measure}"]) for row in rows
+    ]
+    headings = [heading_of(task.title, chart.title, lang) for task, chart in parts]
+    words = [*headings, *(spoken(line.name, lang) for _, chart in parts for line in chart.shown)]
+    words += [spoken(chart.axes[0].name, lang) for _, chart in parts]
+    with plot.look(frozenset("".join(words))):
         figure = Figure(figsize=(7.2, 3.2 * len(rows)), layout="constrained")
-        for ax, row in zip(figure.subplots(len(rows), squeeze=False)[:, 0], rows, strict=True):
-            task = TASKS[row["name"]]
-            chart = charts(row)[f"task-{task.measure}"]
+        panels = figure.subplots(len(rows), squeeze=False)[:, 0]
+        for ax, heading, (_, chart) in zip(panels, headings, parts, strict=True):
             for line in chart.shown:
                 x, y = zip(*line.points, strict=True)
                 ink = plot.INKS[(line.ink - 1) % len(plot.INKS)]
-                ax.plot(x, y, color=ink, label=spoken(line.name, "en"), marker="o", markersize=4)
+                ax.plot(x, y, color=ink, label=spoken(line.name, lang), marker="o", markersize=4)
                 if line.band:
                     ax.fill_between(*zip(*line.band, strict=True), color=ink, alpha=0.18)
-            ax.set_title(f"{task.title}: {spoken(chart.title, 'en')}")
-            ax.set(xlabel=spoken(chart.axes[0].name, "en"), xticks=list(chart.axes[0].ticks))
+            ax.set_title(heading)
+            ax.set(xlabel=spoken(chart.axes[0].name, lang), xticks=list(chart.axes[0].ticks))
             ax.grid(axis="y")
             ax.legend(frameon=False, ncols=4)
     return plot.saved(figure, "svg").decode("utf-8")
@@ -254,7 +267,8 @@ def main() -> None:
         return
     rows = rows_of(options)
     if not options.limit:
-        replace(options.page.parent / "probing.svg", drawn(rows))
+        for lang, name in (("en", "probing.svg"), ("zh", "probing-zh.svg")):
+            replace(options.page.parent / name, drawn(rows, lang))
     publish(options, "probing", section(rows), cells=rows)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from page import put
+from page import put_both
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -80,5 +80,5 @@ def publish(
 ) -> None:
     """Puts a section into the page (not in a trial), and prints it, or the result as JSON."""
     if not options.few:
-        put(section, text, options.page)
+        put_both(section, text, options.page)
     print(json.dumps(result, indent=1) if options.json else text)

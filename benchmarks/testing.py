@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from finetune_sides import minilm
 from finetune_tasks import in_columns, in_lines
-from page import cells, goal, in_process, once, put, replace, table
+from page import cells, goal, in_process, once, put_both, replace, table
 
 from regard.evaluation.predict import CHUNK
 from regard.tasks import read
@@ -254,7 +254,7 @@ def main() -> None:
             measure(task, precision, Path(options.data), options)
     rows = compared(cells(options.out / "cells", settings_of))
     if not options.no_page:
-        put("testing", section(rows), options.page)
+        put_both("testing", section(rows), options.page)
     print(json.dumps(rows, indent=1) if options.json else section(rows))
 
 

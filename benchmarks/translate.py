@@ -42,9 +42,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from page import apart, goal, in_process, once, plain, put, replace, spread, table
+from page import apart, goal, in_process, once, plain, put_both, replace, spread, table
 from page import cells as cells_in
-from translate_sides import SAMPLES, SIDES, SMOOTHING, Job
+from translate_sides import OWN, SAMPLES, SIDES, SMOOTHING, Job
 
 from regard.tasks import read
 from regard.tasks.corpus import divide
@@ -90,7 +90,7 @@ def prepare(data: Path, out: Path, pairs: int, vocab_size: int) -> None:
 
 def job_of(place: Path, settings: Mapping[str, Any]) -> Job:
     """Returns the job with these settings. Other keys of the settings are ignored."""
-    names = [field.name for field in fields(Job) if field.name != "out"]
+    names = [field.name for field in fields(Job) if field.name not in OWN]
     return Job(place, **{name: settings[name] for name in names})
 
 
@@ -325,7 +325,7 @@ def main() -> None:
     prepare(Path(options.data), options.place, options.pairs, options.vocabulary)
     rows = cells(options)
     if not options.no_page and not options.pairs:
-        put("translation", section(rows), options.page)
+        put_both("translation", section(rows), options.page)
     report = {"summary": [summary(sides) for sides in groups(rows)], "cells": rows}
     print(json.dumps(report, indent=1) if options.json else section(rows))
 

@@ -44,6 +44,7 @@ LAST = 50  # the number of last steps whose loss is reported
 LOGGED = 10  # the number of steps between two reports of the Trainer
 TOKENS = 64  # the maximum number of tokens of a translation
 DECODINGS = {"greedy": 1, "beam 4": 4}  # the number of beams
+OWN = ("out", "model")  # what the cells of benchmarks/translate.py do not depend on
 ROWS = 64  # the number of texts that generate translates together
 
 
@@ -59,17 +60,19 @@ class Job:
     vocabulary: int = 8000
     same_allocator: bool = False  # theirs keeps freed memory, as ours does
     side_by_side: bool = False  # both run at the same time, on one core each
+    model: str = "transformer"  # or "t5", which has no peer that trains beside it
     layers: ClassVar[int] = 3
 
     @property
     def shape(self) -> dict[str, Any]:
-        """Returns the shape of both models. Marian's attention has biases."""
+        """Returns the shape of both models. Marian's attention has biases, T5's has none."""
+        own = {"bias": True} if self.model == "transformer" else {"head_size": 64}
         return {
             "layers": self.layers,
             "width": self.width,
             "heads": max(1, self.width // 64),
             "ffn_size": 4 * self.width,
-            "bias": True,
+            **own,
             "dropout": self.dropout,
         }
 
@@ -77,7 +80,7 @@ class Job:
         every = {"minutes": self.minutes / SAVES} if self.minutes else {"every": self.spacing}
         return make(
             {
-                "model": "transformer",
+                "model": self.model,
                 "data": str(self.out / "pairs"),
                 "seed": self.seed,
                 "shape": self.shape,
@@ -105,7 +108,7 @@ class Job:
         """Returns all settings that a measured cell depends on."""
         keeps = self.same_allocator or side == "ours"
         return {
-            **{f.name: getattr(self, f.name) for f in fields(self) if f.name != "out"},
+            **{f.name: getattr(self, f.name) for f in fields(self) if f.name not in OWN},
             "side": side,
             "shape": self.shape,
             "batch": [SAMPLES, LENGTH],

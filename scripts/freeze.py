@@ -413,7 +413,8 @@ STEPS = ("--steps", 4, "batch.seq_len=32", "batch.size=4", "validation.every=2",
          "validation.samples=16", *EXACT)  # fmt: skip
 HEADS = ("transformer-xl", "xlnet", "t5")  # families with a separate head_size
 KINDS = {  # kinds of tokenizers and their vocab_size; 0: the text decides it
-    "bytes-bpe": VOCABULARY, "bpe": 360, "wordpiece": VOCABULARY, "unigram": VOCABULARY,
+    "bytes-bpe": VOCABULARY, "gpt2-bpe": VOCABULARY, "bpe": 360, "wordpiece": VOCABULARY,
+    "unigram": VOCABULARY,
     "words": 0, "characters": 0, "bytes": 0,
 }  # fmt: skip
 

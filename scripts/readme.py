@@ -4,7 +4,8 @@
     python scripts/readme.py --only claim   # one of the runs
     python scripts/readme.py --pictures     # the pictures of the report and of the look page alone
 
-The runs are made in a directory of their own (--work keeps it). The pictures need Chromium.
+The runs are made in a directory of their own (--work keeps it). The pictures need Chromium; each
+holds the command whose page it shows, and a test compares it with the READMEs.
 """
 
 from __future__ import annotations
@@ -16,24 +17,47 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.browser.conftest import OPTIONS, chromium
 
 ROOT = Path(__file__).resolve().parent.parent
+FIGURES = ROOT / "docs" / "figures"
 READMES = (ROOT / "README.md", ROOT / "README.zh.md")
 LONGEST = 100  # characters of a line that is shown
 RUNS = {
     "first": [
         "regard prepare builtin:python-docs --out text",
-        "regard train gpt text --out my-gpt --size tiny --minutes 0.5",
+        "regard train gpt text --out my-gpt --minutes 0.5",
         'regard generate my-gpt "Return a list of" --max-new-tokens 40 --temperature 0.7 --seed 2',
     ],
     "compare": [
-        "regard compare builtin:python-docs --budget 30s --models gpt,transformer-xl,lstm "
-        "--out lineage"
+        "regard compare builtin:python-docs --budget 15Tflop "
+        "--models gpt,transformer-xl,llama --out lineage"
     ],
     "claim": ["regard claims run scaling"],
 }
+LOOK = 'regard look my-gpt "Return a list of the names" --out look.html'
+# What is pictured: the page, the command that wrote it, and what of the page stays.
+PICTURES = {
+    "report": ("lineage/report.html", RUNS["compare"][0], ("#verdict", "#curves")),
+    "look": ("look.html", LOOK, ()),
+}
+LANGUAGES = {"": "en-US", ".zh": "zh-CN"}  # behind the name of a picture, and of a README
+WIDTH, HEIGHT = 1100, 690
+# Leaves these sections of a page, the first sentence and chart of each; returns where they end.
+FRAME = """(shown) => {
+  for (const section of document.querySelectorAll("main > section"))
+    section.hidden = !shown.some((name) => section.matches(name));
+  for (const part of document.querySelectorAll("main figure:not(.first), #verdict ul, main .keys"))
+    part.hidden = true;
+  return document.querySelector("main .first").getBoundingClientRect().bottom + scrollY;
+}"""
 # What a command prints that the READMEs leave out: progress, and notes of this machine.
 LEFT_OUT = re.compile(
     r"note: |step |\s*$|\||preparing |.* · (starting|training|measuring|counting|done)$"
@@ -72,22 +96,52 @@ def put(readme: Path, name: str, lines: list[str]) -> None:
 
 
 def pictures(work: Path) -> None:
-    """Takes pictures of the comparison's report and of the look page."""
+    """Takes pictures of the comparison's report and of the look page, in both languages."""
     from playwright.sync_api import sync_playwright
 
-    text = "Return a list of the names of the files in the directory"
-    shown(f"regard look my-gpt {shlex.quote(text)} --out look.html", work)
-    pages = {"report": work / "lineage/report.html", "look": work / "look.html"}
+    shown(LOOK, work)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox"]
-        )
-        for name, page in pages.items():
-            tab = browser.new_page(viewport={"width": 1100, "height": 760})
-            tab.goto(page.resolve().as_uri())
-            tab.wait_for_timeout(500)
-            tab.screenshot(path=ROOT / f"docs/figures/{name}.png")
+        browser = playwright.chromium.launch(executable_path=chromium(), args=list(OPTIONS))
+        for name, (page, command, sections) in PICTURES.items():
+            for language, locale in LANGUAGES.items():
+                file = FIGURES / f"{name}{language}.png"
+                picture(browser, work / page, file, locale, sections)
+                sign(file, command)
+                own = ROOT / f"README{language}.md"
+                link = rf"(docs/figures/{name})(?:\.zh)?\.png"
+                own.write_text(re.sub(link, rf"\1{language}.png", own.read_text("utf-8")), "utf-8")
         browser.close()
+
+
+def picture(browser: Any, page: Path, file: Path, locale: str, sections: Sequence[str]) -> None:
+    """Takes a picture of a page from its top: of these sections alone, if there are any."""
+    context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, locale=locale)
+    tab = context.new_page()
+    tab.goto(page.resolve().as_uri())
+    end = tab.evaluate(FRAME, list(sections)) + 24 if sections else HEIGHT
+    tab.wait_for_timeout(500)
+    frame = {"x": 0, "y": 0, "width": WIDTH, "height": end}
+    tab.screenshot(path=file, clip=frame, full_page=True)
+    context.close()
+
+
+def sign(file: Path, command: str) -> None:
+    """Writes into a picture the command whose page it shows."""
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+
+    info = PngInfo()
+    info.add_text("Command", command)
+    with Image.open(file) as image:
+        image.save(file, pnginfo=info, optimize=True)
+
+
+def command_of(file: Path) -> str | None:
+    """Returns the command whose page a picture shows, if it says so."""
+    from PIL import Image
+
+    with Image.open(file) as image:
+        return image.info.get("Command")
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 import memory
-from page import in_process, once, put, table
+from page import in_process, once, put_both, table
 from pretraining_words import EXACT, MEMORIES, Best, beside_ngram, crossing, remembering
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -301,7 +301,7 @@ def main() -> None:
         results = found_in(options.cells, options.out, options.tokens)
         known = {row["cell"] for row in results.rows}
         missing = [c.name for c in CELLS if c.data not in data and c.name not in known]
-        put("pretraining", page(results, missing), options.page)
+        put_both("pretraining", page(results, missing), options.page)
 
     for cell in chosen:
         print(f"{cell.name} …", file=sys.stderr, flush=True)

@@ -1,55 +1,85 @@
-"""The sides of benchmarks/compress.py: how each one loads the same GPT-2 and continues texts."""
+"""The sides of benchmarks/inference.py: how each one loads the same GPT-2 and continues texts.
+
+Every side answers `measure(prompts, new)` with the seconds of the whole, and the new tokens (none
+where the side is a program of its own, which reads random tokens). The first new token follows from
+reading the prompt, so every side takes new - 1 steps of one token.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 Prompts = list[list[int]]
-Continue = Callable[[Prompts, int], Prompts]  # (prompts, number of new tokens) -> new tokens
+Measure = Callable[[Prompts, int], tuple[float, Prompts]]
 
 THREADS = 2
 OURS = {"ours, fp32": None, "ours, bf16": "bf16", "ours, int8": "weight",
-        "ours, int8 dynamic": "dynamic"}  # fmt: skip
-NEEDED = {"Hugging Face, fp32": "transformers", "CTranslate2, int8": "ctranslate2",
-          "llama.cpp, Q8_0": "llama_cpp"}  # fmt: skip
+        "ours, int8 dynamic": "dynamic", "ours, int4": "int4"}  # fmt: skip
+LLAMA = {"llama.cpp, fp32": "F32", "llama.cpp, bf16": "BF16", "llama.cpp, Q8_0": "Q8_0",
+         "llama.cpp, Q4_K_M": "Q4_K_M"}  # fmt: skip
+NEEDED = {"Hugging Face, fp32": "transformers", "Hugging Face, bf16": "transformers",
+          "CTranslate2, int8": "ctranslate2"} | dict.fromkeys(LLAMA, "gguf")  # fmt: skip
 SIDES = (*OURS, *NEEDED)
 
 
-def there(side: str) -> bool:
-    """Returns whether the library of a side is installed."""
-    wanted = [NEEDED[side]] if side in NEEDED else []
-    wanted += ["gguf"] if side.startswith("llama") else []
-    return all(importlib.util.find_spec(name) is not None for name in wanted)
+def there(side: str, tools: Path | None) -> bool:
+    """Returns whether the library of a side, or its program, is installed."""
+    if side in LLAMA and tools is None:
+        return False
+    return side not in NEEDED or importlib.util.find_spec(NEEDED[side]) is not None
 
 
-def made(place: Path, tiny: bool) -> Path:
-    """Saves a GPT-2 with random weights, in a directory that transformers opens."""
+def made(place: Path, tiny: bool, tools: Path | None) -> Path:
+    """Saves a GPT-2 with random weights, in a directory that transformers opens, and for llama.cpp
+    in files of its own number formats."""
     from regard.core.seeding import seed_torch
     from regard.formats.directory import save
     from regard.models.gpt import GPT, SIZES
 
     config = SIZES["gpt2"]
-    config = config.replace(layers=2, width=128, heads=2, vocab_size=999) if tiny else config
+    config = config.replace(layers=2, width=256, heads=4, vocab_size=1024) if tiny else config
     seed_torch(0, "weights")
-    return save(GPT(config).initialize(), place / "gpt2")
+    directory = save(GPT(config).initialize(), place / "gpt2")
+    if tools is not None:
+        plain = place / "F32.gguf"
+        written(directory, plain, small=False)
+        for kind in (kind for kind in LLAMA.values() if kind != "F32"):
+            command = [tools / "llama-quantize", plain, place / f"{kind}.gguf", kind]
+            subprocess.run(command, check=True, capture_output=True)
+    return directory
 
 
-def build(side: str, model: Path) -> tuple[Continue, int]:
+def build(side: str, model: Path, tools: Path | None) -> tuple[Measure, int]:
     """Returns the function with which a side continues texts, and the bytes of its weights."""
+    if side in LLAMA:
+        assert tools is not None
+        return llama(model.parent / f"{LLAMA[side]}.gguf", tools)
     if side in OURS:
-        return ours(model, OURS[side])
-    return {
-        "Hugging Face, fp32": huggingface,
-        "CTranslate2, int8": ctranslate2,
-        "llama.cpp, Q8_0": llama,
-    }[side](model)
+        write, size = ours(model, OURS[side])
+    elif side.startswith("Hugging"):
+        write, size = huggingface(model, side.endswith("bf16"))
+    else:
+        write, size = ctranslate2(model)
+
+    def measure(prompts: Prompts, new: int) -> tuple[float, Prompts]:
+        start = time.perf_counter()
+        ids = write(prompts, new)
+        return time.perf_counter() - start, ids
+
+    return measure, size
 
 
 def weight(place: Path, pattern: str) -> int:
     return sum(file.stat().st_size for file in place.glob(pattern))
+
+
+Continue = Callable[[Prompts, int], Prompts]  # (prompts, number of new tokens) -> new tokens
 
 
 def ours(model: Path, kind: str | None) -> tuple[Continue, int]:
@@ -76,12 +106,13 @@ def ours(model: Path, kind: str | None) -> tuple[Continue, int]:
     return write, weight(place, "*.safetensors")
 
 
-def huggingface(model: Path) -> tuple[Continue, int]:
+def huggingface(model: Path, half: bool) -> tuple[Continue, int]:
     import torch
     from transformers import GPT2LMHeadModel
 
     torch.set_num_threads(THREADS)
-    opened: Any = GPT2LMHeadModel.from_pretrained(model, dtype=torch.float32).eval()
+    dtype = torch.bfloat16 if half else torch.float32
+    opened: Any = GPT2LMHeadModel.from_pretrained(model, dtype=dtype).eval()
 
     def write(prompts: Prompts, new: int) -> Prompts:
         ids = torch.tensor(prompts)
@@ -92,11 +123,11 @@ def huggingface(model: Path) -> tuple[Continue, int]:
             )  # fmt: skip
         return [row[ids.size(1) :] for row in tokens.tolist()]
 
-    return write, weight(model, "*.safetensors")
+    return write, weight(model, "*.safetensors") // (2 if half else 1)
 
 
-def ctranslate2(model: Path) -> tuple[Continue, int]:
-    from ctranslate2 import Generator
+def ctranslate2_model(model: Path) -> tuple[Path, list[str]]:
+    """Converts the model to int8; returns its directory and the words of its ids."""
     from ctranslate2.converters import TransformersConverter
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -114,6 +145,13 @@ def ctranslate2(model: Path) -> tuple[Continue, int]:
 
     place = model.parent / "ctranslate2"
     Converter(str(model)).convert(str(place), quantization="int8", force=True)
+    return place, words
+
+
+def ctranslate2(model: Path) -> tuple[Continue, int]:
+    from ctranslate2 import Generator
+
+    place, words = ctranslate2_model(model)
     opened = Generator(str(place), device="cpu", compute_type="int8", inter_threads=1,
                        intra_threads=THREADS)  # fmt: skip
 
@@ -128,52 +166,22 @@ def ctranslate2(model: Path) -> tuple[Continue, int]:
     return write, weight(place, "model.bin")
 
 
-def llama(model: Path) -> tuple[Continue, int]:
-    """Uses llama.cpp's C functions, because its Python class continues one text at a time."""
-    import llama_cpp as cpp
-    import numpy as np
+def llama(file: Path, tools: Path) -> tuple[Measure, int]:
+    """Uses llama.cpp's own program for several texts, which reports the time of prompts and of new
+    tokens; its texts are random tokens."""
 
-    file = model.parent / "gpt2-q8_0.gguf"
-    words = written(model, file)
-    quiet = cpp.llama_log_callback(lambda level, text, data: None)  # must live as long as the model
-    cpp.llama_log_set(quiet, None)
-    cpp.llama_backend_init()
-    opened = cpp.llama_model_load_from_file(str(file).encode(), cpp.llama_model_default_params())
-    how = cpp.llama_context_default_params()
-    how.n_ctx, how.n_batch, how.n_seq_max = 4096, 512, 8
-    how.n_threads = how.n_threads_batch = THREADS
-    context = cpp.llama_init_from_model(opened, how)
-    batch = cpp.llama_batch_init(how.n_batch, 0, 1)
+    def measure(prompts: Prompts, new: int) -> tuple[float, Prompts]:
+        before, count = len(prompts[0]), len(prompts)
+        words = {"-m": file, "-c": 8192, "-b": 2048, "-ub": 512, "-npp": before,
+                 "-ntg": max(1, new - 1), "-npl": count, "-t": THREADS, "-tb": THREADS}  # fmt: skip
+        command = [tools / "llama-batched-bench", "--output-format", "jsonl"]
+        command += [str(x) for pair in words.items() for x in pair]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)  # fmt: skip
+        row, _ = json.JSONDecoder().raw_decode(done.stdout, done.stdout.index('{"n_kv_max"'))
+        return float(row["t_pp"] + (row["t_tg"] if new > 1 else 0.0)), []
 
-    def read(rows: Prompts, start: int) -> list[int]:
-        """Returns the likeliest token after each row; rows continue at the position `start`."""
-        at, ends = 0, []
-        for number, row in enumerate(rows):
-            for place, token in enumerate(row):
-                batch.token[at], batch.pos[at], batch.n_seq_id[at] = token, start + place, 1
-                batch.seq_id[at][0] = number
-                batch.logits[at] = place + 1 == len(row)
-                at += 1
-            ends.append(at - 1)
-        batch.n_tokens = at
-        if cpp.llama_decode(context, batch):
-            raise RuntimeError("llama.cpp cannot read this")
-        logits = (cpp.llama_get_logits_ith(context, end) for end in ends)
-        return [int(np.ctypeslib.as_array(row, (words,)).argmax()) for row in logits]
-
-    def write(prompts: Prompts, new: int, _callback: Any = quiet) -> Prompts:
-        cpp.llama_memory_clear(cpp.llama_get_memory(context), True)
-        texts: Prompts = [[] for _ in prompts]
-        rows, start = prompts, 0
-        for _ in range(new):
-            tokens = read(rows, start)
-            start += len(rows[0])
-            for row, token in zip(texts, tokens, strict=True):
-                row.append(token)
-            rows = [[token] for token in tokens]
-        return texts
-
-    return write, file.stat().st_size
+    return measure, file.stat().st_size
 
 
 NAMES = {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output",
@@ -181,8 +189,9 @@ NAMES = {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_ou
 AROUND = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm"}
 
 
-def written(model: Path, file: Path) -> int:
-    """Writes the GGUF file: matrices as Q8_0, the rest in 32 bits. Returns the vocabulary size."""
+def written(model: Path, file: Path, small: bool = True) -> int:
+    """Writes the GGUF file: matrices as Q8_0 if they are to be `small`, the rest in 32 bits.
+    Returns the vocabulary size."""
     import gguf
     from safetensors.numpy import load_file
     from transformers import AutoConfig
@@ -195,7 +204,8 @@ def written(model: Path, file: Path) -> int:
     writer.add_block_count(config.n_layer)
     writer.add_head_count(config.n_head)
     writer.add_layer_norm_eps(config.layer_norm_epsilon)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
+    kinds = gguf.LlamaFileType
+    writer.add_file_type(kinds.MOSTLY_Q8_0 if small else kinds.ALL_F32)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     words = [f"t{i}" for i in range(config.vocab_size)]
@@ -204,7 +214,7 @@ def written(model: Path, file: Path) -> int:
     writer.add_token_merges(["t 0"])
     writer.add_bos_token_id(len(words) - 1)
     writer.add_eos_token_id(len(words) - 1)
-    small = gguf.GGMLQuantizationType.Q8_0
+    q8 = gguf.GGMLQuantizationType.Q8_0
     for key, value in load_file(model / "model.safetensors").items():
         parts = key.removeprefix("transformer.").split(".")
         layer = f"blk.{parts[1]}." if parts[0] == "h" else ""
@@ -213,8 +223,8 @@ def written(model: Path, file: Path) -> int:
             continue  # masks, and an output that is tied to the embeddings
         turned = value.T.copy() if name.count(".") == 1 and value.ndim == 2 else value
         title = f"{layer}{NAMES.get(name) or AROUND[name]}.{kind}"
-        if turned.ndim == 2 and name != "wpe":
-            writer.add_tensor(title, gguf.quants.quantize(turned, small), raw_dtype=small)
+        if small and turned.ndim == 2 and name != "wpe":
+            writer.add_tensor(title, gguf.quants.quantize(turned, q8), raw_dtype=q8)
         else:
             writer.add_tensor(title, turned)
     writer.write_header_to_file()
