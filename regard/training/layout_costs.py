@@ -166,7 +166,24 @@ class Costs:
             stored += (
                 8 * self.tokens * self.model.config.width * self.exact * len(self.model.layers)
             )
+        if layout.tensor > 1 and self.reads_embeddings:
+            streams = self.tokens + (self.rows if self.model.kind == "encoder-decoder" else 0)
+            stored += 3 * streams * self.model.config.width * self.exact
         return layout.micro * stored, layout.micro * most
+
+    @cached_property
+    def reads_embeddings(self) -> bool:
+        """Whether the first norm reads the split embeddings themselves, because no positions are
+        added to them (Llama, T5). It then keeps their sum, of which torch holds three copies: a
+        process's own rows, the sum, and what waits for it."""
+        styles = {style for _, style in planned(self.model).values()}
+        return "vocabulary" in styles and any(isinstance(m, nn.RMSNorm) for m in self.outside)
+
+    @cached_property
+    def outside(self) -> list[nn.Module]:
+        """The modules outside the blocks."""
+        inside = {id(m) for b in self.model.modules() if isinstance(b, Block) for m in b.modules()}
+        return [m for m in self.model.modules() if id(m) not in inside]
 
     @property
     def fused_norms(self) -> bool:
@@ -175,10 +192,8 @@ class Costs:
     @cached_property
     def ends(self) -> float:
         """The bytes of what norms outside the blocks, and the output, keep of one sample."""
-        inside = {id(m) for b in self.model.modules() if isinstance(b, Block) for m in b.modules()}
-        outside = [m for m in self.model.modules() if id(m) not in inside]
-        norms = sum(isinstance(m, nn.LayerNorm | nn.RMSNorm) for m in outside)
-        norms += sum(isinstance(m, nn.RMSNorm) for m in outside) * (not self.fused_norms)
+        norms = sum(isinstance(m, nn.LayerNorm | nn.RMSNorm) for m in self.outside)
+        norms += sum(isinstance(m, nn.RMSNorm) for m in self.outside) * (not self.fused_norms)
         masks = self.tokens**2 * self.half * (self.model.kind != "decoder")  # of padding
         return norms * self.tokens * self.model.config.width * self.exact + masks
 
@@ -232,8 +247,9 @@ class Costs:
         if explicit and self.model.causal and not relative:
             count = -(-length // CAUSAL_BLOCK)
             passes, seen = (count + 1) / 2, min(source, (count + 1) / 2 * CAUSAL_BLOCK)
-        yield (2 + isinstance(part.score, Rotary)) * length * heads * size * half
-        yield (2 * passes + isinstance(part.score, Rotary)) * source * shared * half
+        turned = isinstance(part.score, Rotary)  # rows by heads; the output is stored by both
+        yield (2 + 2 * turned) * length * heads * size * half
+        yield (2 * passes + turned) * source * shared * half
         if explicit:
             seen = keys_of(self.model, layer, length, 0, decoder) if relative else seen
             yield length * heads * seen * (half * (1 + 2 * relative) + bool(part.dropout))
