@@ -66,8 +66,8 @@ class LiveStorages(TorchDispatchMode):
         return out
 
     def nbytes(self) -> int:
-        alive = (torch.UntypedStorage._new_with_weak_ptr(key) for key in self.storages)
-        return sum(storage.nbytes() for storage in alive if storage is not None)
+        storages = (torch.UntypedStorage._new_with_weak_ptr(key) for key in self.storages)
+        return sum(storage.nbytes() for storage in storages if storage is not None)
 
 
 def kept_bytes(loop: Any, batch: Any) -> int:
@@ -78,9 +78,9 @@ def kept_bytes(loop: Any, batch: Any) -> int:
         parts, _ = loop.engine.module(batch, loop.states[0])
     gc.collect()
     torch.distributed.barrier()  # all messages have arrived
-    kept = live.nbytes()
+    alive = live.nbytes()
     loop.total(parts, dict.fromkeys(parts, 1.0)).backward()
-    return kept
+    return alive
 
 
 def measured(file: Path) -> dict[str, Any]:
