@@ -94,13 +94,17 @@ class KVCache(Memory):
         return q, k, v
 
     def keep(self, k: Tensor, v: Tensor) -> Pair:
+        self.store(k, v)
+        keys, values = (part[:, :, : self.length] for part in (self.keys, self.values))
+        return self.restored(keys, k), self.restored(values, v)
+
+    def store(self, k: Tensor, v: Tensor) -> None:
         end, room = self.length + k.size(2), self.keys.size(2)
         if end > room:  # slicing would drop the rows silently
             raise InputError(f"{end} rows do not fit a cache of {room}; start a larger one")
         self.keys[:, :, self.length : end] = self.stored(k)
         self.values[:, :, self.length : end] = self.stored(v)
         self.length = end
-        return self.restored(self.keys[:, :, :end], k), self.restored(self.values[:, :, :end], v)
 
     def stored(self, x: Tensor) -> Tensor:
         """Returns keys or values as the buffer holds them."""
@@ -123,8 +127,17 @@ class RecentKV(KVCache):
     start: int = 0
 
     @classmethod
-    def of(cls, keys: Tensor, values: Tensor) -> RecentKV:
-        """Copies keys and values into buffers with room for more."""
+    def of(cls, keys: Tensor, values: Tensor) -> Self:
+        """Stores keys and values [B, heads, rows, D], with room for more."""
+        batch, heads, rows, size = keys.shape
+        memory = cls.empty((batch, heads, 0, size), keys)
+        memory.make_room(rows)
+        memory.store(keys, values)
+        return memory
+
+    @classmethod
+    def holding(cls, keys: Tensor, values: Tensor) -> Self:
+        """Copies the columns of other buffers, with room for more."""
         memory = cls(keys, values, keys.size(2))
         memory.make_room(1)
         return memory
@@ -134,13 +147,15 @@ class RecentKV(KVCache):
         return self.length - self.start
 
     def recent(self) -> Pair:
+        """Returns the remembered columns as the buffers hold them."""
         some = slice(self.start, self.length)
         return self.keys[:, :, some], self.values[:, :, some]
 
     def keep(self, k: Tensor, v: Tensor) -> Pair:
         self.make_room(k.size(2))
-        super().keep(k, v)
-        return self.recent()
+        self.store(k, v)
+        keys, values = self.recent()
+        return self.restored(keys, k), self.restored(values, v)
 
     def forget(self, most: int) -> None:
         """Remembers no more than the last `most` rows."""
@@ -194,4 +209,17 @@ class ByteCache(KVCache):
         return whole.to(like.dtype)
 
 
+class RecentHalf(RecentKV, HalfCache):
+    """The same in bfloat16."""
+
+
+class RecentBytes(RecentKV, ByteCache):
+    """The same in int8."""
+
+
 CACHES: dict[str, type[KVCache]] = {"bf16": HalfCache, "int8": ByteCache}
+RECENT: dict[type[KVCache], type[RecentKV]] = {
+    KVCache: RecentKV,
+    HalfCache: RecentHalf,
+    ByteCache: RecentBytes,
+}

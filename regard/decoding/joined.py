@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention.memory import CrossKV, KVCache, RecentKV
+from regard.attention.memory import CrossKV, KVCache
 from regard.decoding.decode_state import (
     DecodeState,
     LearnedPositionsState,
@@ -57,7 +57,8 @@ class HiddenTable(JoinedTable):
         for layers in each_of(old.layers, new.layers):
             pairs = [[part.transpose(1, 2) for part in layer.recent()] for layer in layers]
             keys, values = (torch.cat(aligned(parts)) for parts in zip(*pairs, strict=True))
-            joined.layers.append(RecentKV.of(keys.transpose(1, 2), values.transpose(1, 2)))
+            form = type(layers[0])
+            joined.layers.append(form.holding(keys.transpose(1, 2), values.transpose(1, 2)))
         joined.hidden = [torch.cat(aligned(parts)) for parts in each_of(old.hidden, new.hidden)]
         self.reader.state = joined
 

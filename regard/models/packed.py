@@ -27,6 +27,7 @@ from regard.attention.native.encode import (
     Sums,
     Texts,
     attend_texts,
+    attention_form,
     rows_pass,
     usable,
 )
@@ -92,14 +93,15 @@ class PackedBlock:
         )
         self.up, self.down = layer(network.wide, precision), layer(network.narrow, precision)
         self.activation = NAMES[network.activation]
+        self.form = attention_form()
         self.norms = [norm_of(part.norm) for part in (block.attention, block.feed_forward)]
 
     def __call__(self, x: Rows, texts: Texts) -> Rows:
         form = self.project.form
         y = self.attended(x, texts)
-        rows = Rows(full=y) if form == "full" else Rows(half=y)
+        rows = Rows(half=y) if y.dtype == torch.bfloat16 else Rows(full=y)
         if form == "small":
-            rows = rows_pass(Sums(full=y), "small")
+            rows = rows_pass(Sums(rows.full, rows.half), "small")
         x = self.added(self.out(rows), x, self.norms[0])
         assert x.full is not None
         result = Rows.empty(x.full.size(0), x.full.size(1), form, also_full=True)
@@ -112,7 +114,8 @@ class PackedBlock:
     def attended(self, x: Rows, texts: Texts) -> Tensor:
         sums = self.project(x)
         if sums.step is not None:
-            sums = Sums(full=rows_pass(sums, "full").full)
+            rows = rows_pass(sums, self.form)
+            sums = Sums(rows.full, rows.half)
         qkv = sums.full if sums.half is None else sums.half
         assert qkv is not None and x.full is not None
         y = attend_texts(qkv, texts, self.heads, self.size, self.scale, self.window)

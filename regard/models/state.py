@@ -122,8 +122,10 @@ def compact_caches(model: Any, numbers: str) -> None:
 
 
 def keeps_caches(model: Any) -> bool:
-    """Returns whether a model remembers the keys and values of earlier tokens."""
-    return model.decoding in ("kv_cache", "cross")
+    """Returns whether a model remembers the keys and values of earlier tokens. Beside a pointer,
+    Transformer-XL remembers hidden states."""
+    projects = hasattr(model, "projected") and "pointer" not in model.extensions
+    return model.decoding in ("kv_cache", "cross") or (model.decoding == "recurrent" and projects)
 
 
 def recall(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.attention.memory import KVCache, RecentKV
+from regard.attention.memory import RECENT, KVCache
 from regard.attention.native.decode import DecoderPlan, PlanPart, SubLayer
 from regard.attention.position import sinusoids
 from regard.models.base import check_tokens
@@ -32,7 +32,7 @@ def describe_transformer_xl(model: Any, say: Any) -> tuple[PlanPart, list[SubLay
 class RelativeSteps:
     """What a Stepper of relative scores does otherwise."""
 
-    CACHES: tuple[type[KVCache], ...] = (RecentKV,)
+    CACHES: tuple[type[KVCache], ...] = tuple(RECENT.values())
     model: Any
     plan: DecoderPlan
     known = 0  # the distances that the tables hold

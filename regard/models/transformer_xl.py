@@ -17,7 +17,7 @@ from regard.attention.attention import Attention
 from regard.attention.block import NORM_PLACES, Block, FeedForward
 from regard.attention.dropout import Dropout
 from regard.attention.kernels import working_dtype
-from regard.attention.memory import HERE, KVCache, Memory, RecentKV, Segment
+from regard.attention.memory import HERE, RECENT, KVCache, Memory, Segment
 from regard.attention.pattern import Causal, Ordered, Pattern
 from regard.attention.position import Distances, Relative, View, sinusoids
 from regard.core.errors import ConfigError
@@ -157,11 +157,11 @@ class TransformerXL(Model):
         if len(state.hidden) != len(self.blocks):
             return state
         blocks: Any = self.blocks
-        pairs = [
-            block.attention.layer.project.pairs(self.recalled(block, past))
-            for block, past in zip(blocks, state.hidden, strict=True)
-        ]
-        layers: list[KVCache] = [RecentKV.of(*pair) for pair in pairs]
+        layers: list[KVCache] = []
+        for block, past in zip(blocks, state.hidden, strict=True):
+            attention = block.attention.layer
+            pair = attention.project.pairs(self.recalled(block, past))
+            layers.append(RECENT[attention.cache].of(*pair))
         return State(layers, attention_mask=state.attention_mask, length=state.length)
 
     def view(self, x: Tensor, past: int, attention_mask: Tensor | None) -> View:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention.attention import Attention
-from regard.attention.memory import CACHES, HERE, CrossKV, KVCache, RecentKV, Segment
+from regard.attention.memory import CACHES, HERE, RECENT, CrossKV, KVCache, Segment
 from regard.attention.pattern import Causal, Full, Ordered
 from regard.attention.position import View
 from regard.core.errors import InputError
@@ -286,17 +286,26 @@ def test_here_is_the_projection() -> None:
         assert torch.equal(ours, whole)
 
 
-def test_recent_keys_and_values_grow_and_are_forgotten() -> None:
+@pytest.mark.parametrize("form", [KVCache, *CACHES.values()])
+def test_recent_keys_and_values_grow_and_are_forgotten(form: type[KVCache]) -> None:
+    """Also in fewer bits: what was rounded once is copied as it is."""
     rows = numbers(2, HEADS, 300, WIDTH // HEADS)
-    memory = RecentKV.of(rows[:, :, :5], -rows[:, :, :5])
+    whole = form.empty((2, HEADS, 300, WIDTH // HEADS), rows)
+    near = whole.keep(rows, rows)[0]
+    assert torch.equal(near, rows) == (form is KVCache)
+    memory = RECENT[form].of(rows[:, :, :5], -rows[:, :, :5])
+    assert isinstance(memory, form) and memory.keys.dtype == whole.keys.dtype
     for start, end in ((5, 6), (6, 90), (90, 91), (91, 300)):
         before = memory.rows
         keys, values = memory.keep(rows[:, :, start:end], -rows[:, :, start:end])
-        assert torch.equal(keys, rows[:, :, start - before : end]) and torch.equal(values, -keys)
+        assert keys.dtype == rows.dtype
+        assert torch.equal(keys, near[:, :, start - before : end]) and torch.equal(values, -keys)
         memory.forget(20)
         assert memory.rows == min(20, before + end - start)
     for i in range(300):  # the columns of forgotten rows are filled again
         memory.keep(rows[:, :, i : i + 1], rows[:, :, i : i + 1])
         memory.forget(20)
     assert memory.keys.size(2) < 400
-    assert torch.equal(memory.recent()[0], rows[:, :, -20:])
+    assert torch.equal(memory.recent()[0], whole.keys[:, :, -20:])
+    other = type(memory).holding(*memory.recent())
+    assert torch.equal(other.recent()[0], whole.keys[:, :, -20:]) and other.rows == 20

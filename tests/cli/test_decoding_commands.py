@@ -12,9 +12,11 @@ from regard.api import LoadedModel, load
 from regard.core.errors import ConfigError, FormatError, InputError, UnknownName
 from regard.decoding import generate as run
 from regard.models.bert import Bert
+from regard.models.extensions import extend
+from regard.models.state import compact_caches
 from tests.command import run as call
 from tests.decoding.small import talking, tokenizer
-from tests.laws.zoo import BERT, Specimen, everything
+from tests.laws.zoo import BERT, ZOO, Specimen, everything
 from tests.refusals import refuses
 
 
@@ -95,6 +97,10 @@ def test_bf16_weights(gpt: Path) -> None:
 
 @pytest.mark.parametrize("cache", ["bf16", "int8"])
 def test_compact_caches(gpt: Path, bert: Path, cache: str) -> None:
+    """Models that remember anything else refuse: also Transformer-XL beside a pointer."""
+    small = [each for each in ZOO if each.name in ("lstm", "xlnet", "transformer-xl")]
+    others = [each.fresh() for each in small]
+    extend(others[[each.name for each in small].index("transformer-xl")], "pointer", {"window": 4})
     options = {"max_new_tokens": 12, "temperature": 0.8, "seed": 1}
     words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     loaded = load(gpt, cache=cache)
@@ -103,6 +109,9 @@ def test_compact_caches(gpt: Path, bert: Path, cache: str) -> None:
     assert output("generate", gpt, "The cat", *words, "--cache", cache) == f"{expected}\n"
     with refuses(ConfigError, "Bert", cache):
         load(bert, cache=cache)
+    for other in others:
+        with refuses(ConfigError, type(other).__name__, cache):
+            compact_caches(other, cache)
     with refuses(UnknownName, "int4", "'int8'"):
         load(gpt, cache="int4")
 

@@ -7,7 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from regard.attention.native.encode import Norm, Sums, rows_pass, usable
+from regard.attention.native.encode import (
+    Norm,
+    Sums,
+    Texts,
+    attend_texts,
+    attention_form,
+    rows_pass,
+    usable,
+)
 from regard.attention.recorder import record
 from regard.models import create
 from regard.models.extensions import extend
@@ -82,6 +90,61 @@ def test_int8_is_the_padded_int8_within_its_own_rounding(name):
     quick = packed(model)
     assert isinstance(quick, PackedEncoder)
     assert apart(quick(**batch), model(**batch), mask) <= apart(model(**batch), exact, mask)
+
+
+@pytest.mark.parametrize("form", ["half", "full"])
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_int8_keeps_the_direction_of_hidden_states(name, form):
+    """The rule of exports for int8, in both forms of attention; bfloat16 hardly adds to the error
+    of the bytes."""
+    model = model_of(name)
+    batch = batch_of(model)
+    exact = model(**batch)
+    extend(model, "int8", {"kind": "dynamic"})
+    quick = packed(model)
+    assert {block.form for block in quick.laid_out} == {attention_form()}
+    for block in quick.laid_out:
+        block.form = form
+    pair = (y[batch["attention_mask"]] for y in (quick(**batch), exact))
+    lost = 1 - torch.cosine_similarity(*pair, -1).mean()
+    pair = (y[batch["attention_mask"]] for y in (model(**batch), exact))
+    assert lost <= 0.01 and lost <= 1.1 * (1 - torch.cosine_similarity(*pair, -1).mean())
+
+
+def visible(length, window, far):
+    place = torch.arange(length)
+    near = (place[:, None] - place).abs() <= (length if window < 0 else window)
+    return near | torch.isin(place, torch.tensor(far, dtype=torch.long))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window, far", [(-1, []), (9, []), (30, [0, 17])])
+@pytest.mark.parametrize("size", [64, 12, 13, 80])
+def test_attention_is_that_of_torch(size, window, far, dtype):
+    """In bfloat16, torch's formula rounds the weights and the result, as the native code does: they
+    differ by no more than one step of the largest number."""
+    torch.manual_seed(2)
+    heads, lengths = 3, [70, 1, 33, 128, 65]
+    far = [[key for key in far if key < length] for length in lengths]
+    edges = nn.functional.pad(torch.tensor(lengths).cumsum(0), (1, 0))
+    counts = nn.functional.pad(torch.tensor([len(keys) for keys in far]).cumsum(0), (1, 0))
+    keys = torch.tensor([key for own in far for key in own], dtype=torch.long)
+    texts = Texts(edges, keys, counts) if len(keys) else Texts(edges)
+    qkv = (1.5 * torch.randn(sum(lengths) + 5, 3 * heads * size)).to(dtype)
+    y = attend_texts(qkv, texts, heads, size, size**-0.5, window)
+    assert y.dtype == dtype and not y[edges[-1] :].any()
+    rounded = dtype == torch.bfloat16 and attention_form() == "half"
+    bound = 2**-8 if dtype == torch.bfloat16 else 2e-6
+    for start, length, own in zip(edges.tolist(), lengths, far, strict=False):
+        rows = qkv[start : start + length].float()
+        q, k, v = rows.view(length, 3, heads, size).permute(1, 2, 0, 3)
+        scores = (q @ k.mT).masked_fill(~visible(length, window, own), -torch.inf)
+        weights = ((scores - scores.amax(-1, keepdim=True)) * size**-0.5).exp()
+        near = weights.bfloat16().float() if rounded else weights
+        expected = (near @ v / weights.sum(-1, keepdim=True)).transpose(0, 1).flatten(1)
+        gap = (y[start : start + length].float() - expected).abs().max()
+        assert gap <= bound * expected.abs().max(), f"a text of {length}"
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ from regard.attention.native.decode import step_kernel
 from regard.core.errors import InputError
 from regard.decoding import generate
 from regard.models.extensions import extend
+from regard.models.state import compact_caches
 from regard.models.step import RelativeStepper, stepper_for
 from regard.models.transformer_xl import TransformerXL, TransformerXLConfig
 from tests.refusals import refuses
@@ -49,8 +50,11 @@ def model_of(shape: str, kind: str | None = None) -> Any:
 
 
 @torch.inference_mode()
-def stepped(model: Any, rows: int, native: bool, padding: bool = False) -> Tensor:
-    """Log-probabilities of 90 tokens after a prompt of nine, by hidden states or natively."""
+def stepped(
+    model: Any, rows: int, native: bool, padding: bool = False, projected: bool = False
+) -> Tensor:
+    """Log-probabilities of 90 tokens after a prompt of nine: natively, or by hidden states or keys
+    and values."""
     dice = torch.Generator().manual_seed(rows)
     tokens = torch.randint(203, (rows, 99), generator=dice)
     mask = torch.ones(rows, 9, dtype=torch.bool)
@@ -59,7 +63,7 @@ def stepped(model: Any, rows: int, native: bool, padding: bool = False) -> Tenso
     state, stepper = model.start(rows, 99), stepper_for(model)
     for part in (slice(0, 4), slice(4, 9)):
         model(tokens[:, part], attention_mask=mask[:, part] if padding else None, state=state)
-    state = model.projected(state) if native else state
+    state = model.projected(state) if native or projected else state
     steps = []
     for i in range(9, 99):
         if native:
@@ -98,6 +102,37 @@ def test_keys_and_values_are_as_good_as_hidden_states(shape: str) -> None:
         assert torch.allclose(first, second, rtol=0, atol=1e-10)
     assert states[0].length == states[1].length == 40
     assert states[1].layers[0].rows == states[0].hidden[0].size(1)
+
+
+@pytest.mark.parametrize("form, far", [("bf16", 0.06), ("int8", 0.15)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_step_reads_a_compact_memory(shape: str, form: str, far: float) -> None:
+    """What the model computes with such a memory, and near to what it computes without; in another
+    order of sums a number may be rounded to the other side."""
+    model, exact = model_of(shape), stepped(model_of(shape), 3, False, True)
+    compact_caches(model, form)
+    expected = stepped(model, 3, False, True, projected=True)
+    native = stepped(model, 3, True, True)
+    assert (native - expected).abs().max() <= 0.01 * exact.std()
+    assert 1e-4 < (native - exact).abs().max() / exact.std() <= far
+
+
+@pytest.mark.parametrize("form", ["bf16", "int8"])
+@pytest.mark.parametrize("shape", ["same length", "words", "long memory"])
+def test_a_compact_memory_writes_like_its_own_forward(
+    shape: str, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With beams and samples, whose rows are copied."""
+    loaded, steps = LoadedModel(model_of(shape)), []
+    compact_caches(loaded.model, form)
+    write = partial(generate, loaded, [[5, 9, 2], [7]], max_new_tokens=30, eos_ids=[])
+    options: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"num_samples": 2, "seed": 3}]
+    read = RelativeStepper.read
+    monkeypatch.setattr(RelativeStepper, "read", lambda *x: steps.append(1) or read(*x))
+    texts = [[[x.ids for x in each] for each in write(**some)] for some in options]
+    assert len(steps) == 29 * len(options)
+    monkeypatch.setattr(RelativeStepper, "serves", lambda *args: False)
+    assert texts == [[[x.ids for x in each] for each in write(**some)] for some in options]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -273,13 +273,18 @@ def test_precisions(world: World, precision: str) -> None:
 
 @pytest.mark.parametrize("cache, share", [("bf16", 0.5), ("int8", 0.4)])
 def test_compact_caches(world: World, cache: str, share: float) -> None:
-    """They take less memory, and a model that has no cache is served beside."""
-    with running([world.model("gpt"), world.model("bert")]) as server:
-        plain = server.models.models["gpt"].facts.cache_bytes
-    with running([world.model("gpt"), world.model("bert")], cache=cache) as server:
-        assert server.models.models["gpt"].facts.cache_bytes <= share * plain
-        text = server.post("/v1/completions", **SHORT)["choices"][0]["text"]
-        assert text == load(world.model("gpt"), cache=cache).generate([5, 6], max_new_tokens=3).text
+    """They take less memory, and models that have no cache are served beside."""
+    writing = ["gpt", "transformer-xl"]
+    paths = [world.model(name) for name in [*writing, "bert", "lstm"]]
+    with running(paths) as server:
+        plain = {name: server.models.models[name].facts.cache_bytes for name in writing}
+    with running(paths, cache=cache) as server:
+        for name in writing:
+            assert server.models.models[name].facts.cache_bytes <= share * plain[name]
+            ask = SHORT | {"model": name, "max_tokens": 20}
+            text = server.post("/v1/completions", **ask)["choices"][0]["text"]
+            loaded = load(world.model(name), cache=cache)
+            assert text == loaded.generate([5, 6], max_new_tokens=20).text
 
 
 def test_a_shutdown_finishes_what_was_accepted(world: World) -> None:

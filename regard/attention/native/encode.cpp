@@ -2,7 +2,8 @@
 // without padding: attention text by text, and one pass over rows that adds, normalizes, activates
 // and rounds.
 //
-// Sums are fp32. A row is computed by one thread in a fixed order, so neither the number of threads
+// Sums are fp32; weights of bfloat16 rows are rounded to bfloat16 where the processor multiplies
+// them. A row is computed by one thread in a fixed order, so neither the number of threads
 // nor the other texts of a call change a result.
 
 #include <algorithm>
@@ -13,6 +14,10 @@
 #include <vector>
 
 #include "common.h"
+
+#ifdef SMALL_HALVES
+#include <immintrin.h>
+#endif
 
 namespace {
 
@@ -41,8 +46,46 @@ inline uint16_t halved(float x) {  // rounds to nearest, ties to even; NaN stays
 inline void store(float* to, float x) { *to = x; }
 inline void store(uint16_t* to, float x) { *to = halved(x); }
 
-// Adds ROWS rows a [ROWS, depth] times b [depth, PART] to c [ROWS, PART] (or sets c).
-inline void multiply(const float* a, int64_t a_pitch, const float* b, int64_t b_pitch, float* c,
+// What one step of a product multiplies, in 32 bits: a number …
+struct Floats {
+    using Word = float;
+    static constexpr int64_t DEPTH = 1;  // numbers of a word
+    static Lanes add(Lanes sum, Word x, Lanes line) { return sum + x * line; }
+    template <class T>
+    static Word word(const T* at, int64_t, int64_t) {
+        return widened(*at);
+    }
+    static const Word* weights(const float* row, int64_t, Word*) { return row; }
+};
+
+#ifdef SMALL_HALVES
+// … or two of bfloat16, whose products are added in fp32.
+struct Halves {
+    using Word = uint32_t;
+    static constexpr int64_t DEPTH = 2;
+    static Lanes add(Lanes sum, Word x, Lanes line) {
+        const __m512i pairs = _mm512_set1_epi32(int32_t(x)), others = (__m512i)line;
+        return (Lanes)_mm512_dpbf16_ps((__m512)sum, (__m512bh)pairs, (__m512bh)others);
+    }
+    // The number at `at` and the one `apart` from it, which is 0 if it is not one of `left`.
+    static Word word(const uint16_t* at, int64_t apart, int64_t left) {
+        return Word(*at) | (left > 1 ? Word(at[apart]) << 16 : 0);
+    }
+    // Rounds a row of weights.
+    static const Word* weights(float* row, int64_t count, Word* to) {
+        if (count % 2) row[count] = 0.0f;
+        for (int64_t j = 0; j < count; j += 2 * LANES)
+            _mm512_storeu_si512(to + j / 2, (__m512i)_mm512_cvtne2ps_pbh(
+                                                _mm512_loadu_ps(row + j + LANES),
+                                                _mm512_loadu_ps(row + j)));
+        return to;
+    }
+};
+#endif
+
+// Multiplies ROWS rows a [ROWS, depth] of words with b [depth, PART] into c [ROWS, PART].
+template <class Kind, class Word = typename Kind::Word>
+inline void multiply(const Word* a, int64_t a_pitch, const Word* b, int64_t b_pitch, float* c,
                      int64_t c_pitch, int64_t depth) {
     Lanes acc[ROWS][ACROSS];
 #pragma GCC unroll 6
@@ -54,11 +97,11 @@ inline void multiply(const float* a, int64_t a_pitch, const float* b, int64_t b_
         const Lanes b0 = line[0], b1 = line[1], b2 = line[2], b3 = line[3];
 #pragma GCC unroll 6
         for (int r = 0; r < ROWS; ++r) {
-            const float x = a[r * a_pitch + k];
-            acc[r][0] += x * b0;
-            acc[r][1] += x * b1;
-            acc[r][2] += x * b2;
-            acc[r][3] += x * b3;
+            const Word x = a[r * a_pitch + k];
+            acc[r][0] = Kind::add(acc[r][0], x, b0);
+            acc[r][1] = Kind::add(acc[r][1], x, b1);
+            acc[r][2] = Kind::add(acc[r][2], x, b2);
+            acc[r][3] = Kind::add(acc[r][3], x, b3);
         }
     }
 #pragma GCC unroll 6
@@ -71,8 +114,10 @@ inline void multiply(const float* a, int64_t a_pitch, const float* b, int64_t b_
 inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 // The buffers of a thread, which grow and are used again.
+template <class Kind>
 struct Room {
-    std::vector<float> kt, v, q, scores, out;
+    std::vector<typename Kind::Word> kt, v, q, weights;
+    std::vector<float> scores, out;
 };
 
 // A text's keys and values of one head, and what its rows see: `window` rows to each side (all, if
@@ -83,10 +128,11 @@ struct Text {
     int64_t fars;
 };
 
-// Returns softmax of a row over the keys [low, high) and the far keys outside of them, unscaled, and
-// the inverse of its sum. Numbers in [first, last) outside of the row's keys become 0.
-inline float softmax(float* s, int64_t first, int64_t last, int64_t low, int64_t high, float* extra,
-                     int64_t extras) {
+// Returns softmax of a row of scores · scale over the keys [low, high) and the far keys outside of
+// them, unscaled, and the inverse of its sum. Numbers in [first, last) outside of the row's keys
+// become 0.
+inline float softmax(float* s, float scale, int64_t first, int64_t last, int64_t low, int64_t high,
+                     float* extra, int64_t extras) {
     float most = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : most)
     for (int64_t j = low; j < high; ++j) most = s[j] > most ? s[j] : most;
@@ -94,11 +140,11 @@ inline float softmax(float* s, int64_t first, int64_t last, int64_t low, int64_t
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = low; j < high; ++j) {
-        s[j] = exponential(s[j] - most);
+        s[j] = exponential((s[j] - most) * scale);
         sum += s[j];
     }
     for (int64_t e = 0; e < extras; ++e) {
-        extra[e] = exponential(extra[e] - most);
+        extra[e] = exponential((extra[e] - most) * scale);
         sum += extra[e];
     }
     std::fill(s + first, s + low, 0.0f);
@@ -107,66 +153,78 @@ inline float softmax(float* s, int64_t first, int64_t last, int64_t low, int64_t
 }
 
 // One head of one text; q, k, v are its first rows, `apart` numbers apart, as those of y.
-template <class T>
+template <class Kind, class T>
 void head(const T* q, const T* k, const T* v, int64_t apart, T* y, int64_t y_apart, float scale,
-          const Text& text, Room& room) {
+          const Text& text, Room<Kind>& room) {
+    using Word = typename Kind::Word;
+    constexpr int64_t DEPTH = Kind::DEPTH;
     const int64_t rows = text.rows, size = text.size;
-    const int64_t columns = up(rows, PART), wide = up(size, PART);
-    room.kt.resize(size * columns);
-    room.v.resize(rows * wide);
-    room.q.resize(ROWS * size);
+    const int64_t columns = up(rows, PART), wide = up(size, PART), deep = up(size, DEPTH) / DEPTH;
+    room.kt.resize(deep * columns);
+    room.v.resize(up(rows, DEPTH) / DEPTH * wide);
+    room.q.resize(ROWS * deep);
+    room.weights.resize(ROWS * columns / DEPTH);
     room.scores.resize(ROWS * columns);
     room.out.resize(ROWS * wide);
-    float *kt = room.kt.data(), *values = room.v.data(), *some = room.q.data();
+    Word *kt = room.kt.data(), *values = room.v.data(), *some = room.q.data();
     float *scores = room.scores.data(), *out = room.out.data();
     for (int64_t from = 0; from < columns; from += LANES)  // transposed in blocks of lines
-        for (int64_t d = 0; d < size; ++d)
+        for (int64_t d = 0; d < deep; ++d)
             for (int64_t j = from; j < from + LANES; ++j)
-                kt[d * columns + j] = j < rows ? widened(k[j * apart + d]) : 0.0f;
-    for (int64_t j = 0; j < rows; ++j) {
-        for (int64_t d = 0; d < size; ++d) values[j * wide + d] = widened(v[j * apart + d]);
-        std::fill(values + j * wide + size, values + (j + 1) * wide, 0.0f);
+                kt[d * columns + j] =
+                    j < rows ? Kind::word(k + j * apart + d * DEPTH, 1, size - d * DEPTH) : Word(0);
+    for (int64_t j = 0; j * DEPTH < rows; ++j) {
+        for (int64_t d = 0; d < size; ++d)
+            values[j * wide + d] = Kind::word(v + j * DEPTH * apart + d, apart, rows - j * DEPTH);
+        std::fill(values + j * wide + size, values + (j + 1) * wide, Word(0));
     }
     std::vector<float> extra(ROWS * text.fars);
     std::vector<int64_t> where(ROWS * text.fars);
     for (int64_t i = 0; i < rows; i += ROWS) {
         const int64_t count = std::min<int64_t>(ROWS, rows - i);
         for (int64_t r = 0; r < ROWS; ++r)
-            for (int64_t d = 0; d < size; ++d)
-                some[r * size + d] = r < count ? widened(q[(i + r) * apart + d]) * scale : 0.0f;
+            for (int64_t d = 0; d < deep; ++d)
+                some[r * deep + d] = r < count ? Kind::word(q + (i + r) * apart + d * DEPTH, 1,
+                                                            size - d * DEPTH) : Word(0);
         const bool near = text.window >= 0;
         const int64_t begin = near ? std::max<int64_t>(0, i - text.window) / PART * PART : 0;
         const int64_t end = near ? std::min(rows, i + count + text.window) : rows;
         for (int64_t j = begin; j < end; j += PART)
-            multiply(some, size, kt + j, columns, scores + j, columns, size);
+            multiply<Kind>(some, deep, kt + j, columns, scores + j, columns, deep);
         float inverse[ROWS] = {};
         int64_t extras[ROWS] = {};
+        const Word* shares = nullptr;
         for (int64_t r = 0; r < ROWS; ++r) {
             float* s = scores + r * columns;
             if (r >= count) {
                 std::fill(s + begin, s + end, 0.0f);
-                continue;
+            } else {
+                const int64_t low = near ? std::max<int64_t>(0, i + r - text.window) : 0;
+                const int64_t high = near ? std::min(rows, i + r + text.window + 1) : rows;
+                for (int64_t e = 0; e < text.fars; ++e) {
+                    const int64_t j = text.far[e];
+                    if (j >= low && j < high) continue;
+                    float dot = 0.0f;
+                    for (int64_t d = 0; d < size; ++d)
+                        dot += widened(q[(i + r) * apart + d]) * widened(k[j * apart + d]);
+                    where[r * text.fars + extras[r]] = j;
+                    extra[r * text.fars + extras[r]++] = dot;
+                }
+                inverse[r] = softmax(s, scale, begin, end, low, high, &extra[r * text.fars],
+                                     extras[r]);
             }
-            const int64_t low = near ? std::max<int64_t>(0, i + r - text.window) : 0;
-            const int64_t high = near ? std::min(rows, i + r + text.window + 1) : rows;
-            for (int64_t e = 0; e < text.fars; ++e) {
-                const int64_t j = text.far[e];
-                if (j >= low && j < high) continue;
-                float dot = 0.0f;
-                for (int64_t d = 0; d < size; ++d) dot += some[r * size + d] * kt[d * columns + j];
-                where[r * text.fars + extras[r]] = j;
-                extra[r * text.fars + extras[r]++] = dot;
-            }
-            inverse[r] = softmax(s, begin, end, low, high, &extra[r * text.fars], extras[r]);
+            const Word* line = Kind::weights(s + begin, end - begin,
+                                             room.weights.data() + r * columns / DEPTH);
+            if (r == 0) shares = line;
         }
         for (int64_t d = 0; d < wide; d += PART)
-            multiply(scores + begin, columns, values + begin * wide + d, wide, out + d, wide,
-                     end - begin);
+            multiply<Kind>(shares, columns / DEPTH, values + begin / DEPTH * wide + d, wide,
+                           out + d, wide, up(end - begin, DEPTH) / DEPTH);
         for (int64_t r = 0; r < count; ++r) {
             for (int64_t e = 0; e < extras[r]; ++e) {
                 const float share = extra[r * text.fars + e];
-                const float* line = values + where[r * text.fars + e] * wide;
-                for (int64_t d = 0; d < size; ++d) out[r * wide + d] += share * line[d];
+                const T* line = v + where[r * text.fars + e] * apart;
+                for (int64_t d = 0; d < size; ++d) out[r * wide + d] += share * widened(line[d]);
             }
             for (int64_t d = 0; d < size; ++d)
                 store(y + (i + r) * y_apart + d, out[r * wide + d] * inverse[r]);
@@ -176,14 +234,14 @@ void head(const T* q, const T* k, const T* v, int64_t apart, T* y, int64_t y_apa
 
 // qkv [N, 3 · heads · size] holds the rows of all texts; text t has the rows edges[t] … edges[t + 1]
 // and the far keys far[far_edges[t]] … far[far_edges[t + 1]], counted from its first row.
-template <class T>
+template <class Kind, class T>
 void attend(T* y, const T* qkv, const int64_t* edges, int64_t texts, int64_t heads, int64_t size,
             float scale, int64_t window, const int64_t* far, const int64_t* far_edges,
             int threads) {
     const int64_t inner = heads * size, apart = 3 * inner;
 #pragma omp parallel num_threads(threads)
     {
-        Room room;
+        Room<Kind> room;
 #pragma omp for schedule(dynamic)
         for (int64_t n = 0; n < texts * heads; ++n) {
             const int64_t t = n / heads, h = n % heads, first = edges[t];
@@ -323,12 +381,18 @@ extern "C" void rows_pass(const Pass* pass, int threads) {
 extern "C" void attend_texts_fp32(float* y, const float* qkv, const int64_t* edges, int64_t texts,
                                   int64_t heads, int64_t size, float scale, int64_t window,
                                   const int64_t* far, const int64_t* far_edges, int threads) {
-    attend(y, qkv, edges, texts, heads, size, scale, window, far, far_edges, threads);
+    attend<Floats>(y, qkv, edges, texts, heads, size, scale, window, far, far_edges, threads);
 }
+
+#ifdef SMALL_HALVES
+using Quickest = Halves;
+#else
+using Quickest = Floats;
+#endif
 
 extern "C" void attend_texts_bf16(uint16_t* y, const uint16_t* qkv, const int64_t* edges,
                                   int64_t texts, int64_t heads, int64_t size, float scale,
                                   int64_t window, const int64_t* far, const int64_t* far_edges,
                                   int threads) {
-    attend(y, qkv, edges, texts, heads, size, scale, window, far, far_edges, threads);
+    attend<Quickest>(y, qkv, edges, texts, heads, size, scale, window, far, far_edges, threads);
 }

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.native import library
-from regard.attention.native.int8 import LONGEST
+from regard.attention.native.int8 import LONGEST, kernel
 
 ACTIVATIONS = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
 FUSED = {"": ("none", ""), "relu": ("relu", ""), "gelu": ("gelu", "none"),
@@ -105,11 +105,19 @@ class Texts(NamedTuple):
     far_edges: Tensor | None = None
 
 
+def attention_form() -> str:
+    """Returns the form of queries, keys and values that are sums of bytes: bfloat16 where the
+    processor multiplies it. Products of bytes would save little more of a whole forward pass, and
+    err several times as much."""
+    return "full" if kernel("product_bf16") is None else "half"
+
+
 def attend_texts(
     qkv: Tensor, texts: Texts, heads: int, size: int, scale: float, window: int = -1
 ) -> Tensor:
     """Returns [N, heads · size]: every text by itself. A row sees `window` rows to each side (-1:
-    all) and the far keys. Rows after the last text become zeros."""
+    all) and the far keys. Rows after the last text become zeros. In bfloat16, sums are fp32, and
+    the weights are rounded where the processor multiplies bfloat16."""
     y = torch.zeros(qkv.size(0), heads * size, dtype=qkv.dtype)
     native: Any = library()
     call = native.attend_texts_bf16 if qkv.dtype == torch.bfloat16 else native.attend_texts_fp32
