@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from regard.attention.activations import ACTIVATIONS, gated
 from regard.attention.dropout import Dropout
 from regard.attention.linear import Linear
-
-gelu_tanh = partial(F.gelu, approximate="tanh")  # GPT, T5 v1.1 and BERT's authors use this form
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu, "gelu": F.gelu, "gelu_tanh": gelu_tanh, "silu": F.silu, "tanh": torch.tanh
-}  # fmt: skip
 
 
 class FeedForward(nn.Module):
@@ -45,7 +38,7 @@ class Gated(FeedForward):
         self.gate = Linear(width, ffn_size, bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.narrow(self.dropout(self.activation(self.gate(x)) * self.wide(x)))
+        y: Tensor = self.narrow(self.dropout(gated(self.activation, self.gate(x), self.wide(x))))
         return y
 
 

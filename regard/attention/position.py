@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.attention.kernels import exporting
 from regard.attention.linear import Linear, products
+from regard.attention.native import passes
 from regard.attention.pattern import Pattern
 
 BLOCK = 128  # rows whose scores with distances are computed together
@@ -113,8 +114,12 @@ class RotaryAngles(NamedTuple):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Rotates x [B, H, rows, D], in which the elements i and i + D / 2 are a pair."""
-        first, second = x.chunk(2, -1)
         cos, sin = self
+        same = x.dtype == cos.dtype and not torch.compiler.is_compiling()
+        if same and passes.serves(x) and passes.serves(cos):
+            y: Tensor = passes.Rotation.apply(x, cos, sin)  # type: ignore[no-untyped-call]
+            return y
+        first, second = x.chunk(2, -1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from regard.attention.activations import ACTIVATIONS
 from regard.attention.attention import Attention, Projection
 from regard.attention.block import (
-    ACTIVATIONS,
     Block,
     CrossBlock,
     FeedForward,
@@ -26,8 +25,7 @@ from regard.attention.block import (
     PostNorm,
     PreNorm,
     directly,
-    gelu_tanh,
-)  # fmt: skip
+)
 from regard.attention.linear import Linear
 from regard.attention.memory import ByteCache, HalfCache, KVCache, Pair
 from regard.attention.native import library
@@ -198,8 +196,6 @@ def known(part: Any, *types: type) -> Any:
 
 
 def activation_of(function: Any) -> str:
-    if isinstance(function, partial) and function.func is F.gelu:  # also after a copy
-        return "gelu_tanh" if function.keywords == gelu_tanh.keywords else "gelu"
     for name, other in ACTIVATIONS.items():
         if function is other:
             return name

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from torch import nn
 from torch.nn import functional as F
 
+from regard.attention.activations import KINDS
 from regard.attention.attention import Attention
 from regard.attention.block import Block, FeedForward, Gated, PreNorm
 from regard.attention.kernels import SHORT
@@ -217,7 +218,10 @@ class Costs:
             return 0.0 if self.fused_norms else length * width * exact
         if isinstance(part, FeedForward):
             inside = part.wide.out_features / tensor
-            copies = 4 if isinstance(part, Gated) else 2
+            copies = 2
+            if isinstance(part, Gated):  # a fused kernel does not keep the activated gate
+                fused = not self.flash and library() is not None and part.activation in KINDS
+                copies = 3 if fused else 4
             if part.activation is F.relu and not part.dropout.rate:  # it keeps its output alone
                 copies -= 1
             copies = copies * half + bool(part.dropout.rate)
@@ -247,8 +251,9 @@ class Costs:
         if explicit and self.model.causal and not relative:
             count = -(-length // CAUSAL_BLOCK)
             passes, seen = (count + 1) / 2, min(source, (count + 1) / 2 * CAUSAL_BLOCK)
-        turned = isinstance(part.score, Rotary)  # rows by heads; the output is stored by both
-        yield (2 + 2 * turned) * length * heads * size * half
+        turned = isinstance(part.score, Rotary)  # without native code the output is copied, too
+        copied = turned * (self.flash or library() is None)
+        yield (2 + turned + copied) * length * heads * size * half
         yield (2 * passes + turned) * source * shared * half
         if explicit:
             seen = keys_of(self.model, layer, length, 0, decoder) if relative else seen

@@ -204,7 +204,7 @@ class Loop:
         losses = {k: t / same / max(counts[k], 1) for k, t in zip(sums, totals, strict=False)}
         raised = [bool(flag) for flag in totals[len(sums) :]]
         self.scaler.unscale_(self.optimizer)
-        norm = clip(self.model.parameters(), self.limit)
+        norm = clip(self.model.parameters(), self.limit, self.optimizer)
         rate = self.rate(self.at(number + 1))
         learned = sum(self.objective.weights.get(k, 1.0) * loss for k, loss in losses.items())
         if not self.scaler.is_enabled():

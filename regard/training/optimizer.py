@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.core.errors import ConfigError, FormatError, UnknownName
+from regard.training.adamw import AdamW
 from regard.training.recipe import Resolved
 from regard.training.train_module import blocks
 
@@ -100,7 +101,7 @@ def optimizer(
     if not groups:
         raise ConfigError("the model has no weight that learns; unfreeze at least one")
     fused = all(p.device.type in ("cpu", "cuda") for g in groups for p in g["params"])
-    adamw = partial(torch.optim.AdamW, lr=lr, betas=betas, eps=eps, fused=fused)
+    adamw = partial(AdamW, lr=lr, betas=betas, eps=eps, fused=fused)
     built: Optimizer
     if name == "bert-adam":
         built = own.BertAdam(groups, lr, betas, eps)
@@ -139,8 +140,9 @@ def set_rate(optimizer: Optimizer, lr: float) -> None:
         group["lr"] = lr * group.get("scale", 1.0)
 
 
-def clip(parameters: Iterable[Tensor], limit: float) -> float:
-    """Clips the whole gradient to a norm of `limit` (0: no clipping); returns its norm before."""
+def clip(parameters: Iterable[Tensor], limit: float, optimizer: Any = None) -> float:
+    """Clips the whole gradient to a norm of `limit` (0: no clipping); returns its norm before. An
+    optimizer that can clip in its step is told the factor instead, and the gradient stays."""
     weights = [p for p in parameters if p.grad is not None]
     kinds = [
         [p for p in weights if mesh_of(p) == dims] for dims in sorted({*map(mesh_of, weights)})
@@ -148,7 +150,10 @@ def clip(parameters: Iterable[Tensor], limit: float) -> float:
     norms = [norm_of(kind) for kind in kinds]
     total = norms[0] if len(norms) == 1 else torch.stack(norms).norm() if norms else torch.zeros(())
     norm = float(total)
-    if limit > 0 and not norm + 1e-6 <= limit:  # else clipping would multiply all gradients by 1
+    within = limit <= 0 or norm + 1e-6 <= limit  # clipping would multiply all gradients by 1
+    if hasattr(optimizer, "shrink") and not any(map(mesh_of, weights)):
+        optimizer.shrink = 1.0 if within else float(limit / (total + 1e-6))
+    elif not within:
         for kind in kinds:
             nn.utils.clip_grads_with_norm_(kind, limit, total, foreach=True)
     return norm

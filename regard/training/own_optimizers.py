@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.attention.attention import Projection
+from regard.training.adamw import AdamW, scale
 from regard.training.optimizer import HIDDEN, layers_of, own_part
 
 MOMENTUM = 0.95
@@ -160,7 +161,7 @@ class Muon(Optimizer):
     def __init__(
         self,
         groups: list[dict[str, Any]],
-        others: Callable[[list[dict[str, Any]]], Optimizer],
+        others: Callable[[list[dict[str, Any]]], AdamW],
         lr: float,
         parts: Mapping[Tensor, list[int]],  # the row counts of the matrices in each parameter
         *,
@@ -174,19 +175,23 @@ class Muon(Optimizer):
         self.hidden = [g for g in self.param_groups if g["name"] == HIDDEN]
         rest = [g for g in self.param_groups if g["name"] != HIDDEN]
         self.others = others(rest) if rest else None
+        self.shrink = 1.0  # the next step takes the gradients so many times
         if self.others is not None:  # it shares our groups and our state
             self.others.param_groups, self.others.state = rest, self.state
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        shrink, self.shrink = self.shrink, 1.0
         for group in self.hidden:
             weights = [p for p in group["params"] if p.grad is not None]
+            scale(weights, shrink)
             whole = [p for p in weights if not hasattr(p, "placements")]
             sharded = [[p] for p in weights if hasattr(p, "placements")]
             for some in (whole, *sharded):
                 if some:
                     self.change(some, group["lr"], group["weight_decay"])
         if self.others is not None:
+            self.others.shrink = shrink
             self.others.step()
 
     def change(self, weights: list[Any], lr: float, decay: float) -> None:

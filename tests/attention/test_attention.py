@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
+from regard.attention.activations import ACTIVATIONS
 from regard.attention.attention import Attention
 from regard.attention.block import (
-    ACTIVATIONS,
     Block,
     CrossBlock,
     FeedForward,
@@ -257,7 +257,7 @@ def test_norm_places() -> None:
 def test_feed_forward() -> None:
     x, plain = numbers(2, 3, WIDTH), FeedForward(WIDTH, 12, "relu")
     assert torch.equal(plain(x), plain.narrow(plain.wide(x).clamp_min(0)))
-    gated = Gated(WIDTH, 12, "gelu_tanh", bias=False)
+    gated, x = Gated(WIDTH, 12, "gelu_tanh", bias=False).double(), x.double()
     assert gated.gate.bias is None
     gate = nn.functional.gelu(gated.gate(x), approximate="tanh")
     assert torch.equal(gated(x), gated.narrow(gate * gated.wide(x)))

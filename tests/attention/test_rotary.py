@@ -13,6 +13,7 @@ from regard.attention.attention import Attention, Projection
 from regard.attention.bigbird import BigBird
 from regard.attention.kernels import AttentionArgs
 from regard.attention.memory import KVCache
+from regard.attention.native import library, passes
 from regard.attention.pattern import Causal, Full, Ordered, Pattern
 from regard.attention.position import Rotary, RotaryAngles, View
 from regard.attention.recorder import record
@@ -200,3 +201,51 @@ def test_a_recorder_shows_every_head_with_its_keys() -> None:
     full.project.bias.data = torch.cat(copied).flatten()
     full.out.load_state_dict(attention.out.state_dict())
     close(full(x, view), y.double(), 1e-5)
+
+
+# -- in native code
+
+
+@pytest.mark.skipif(library() is None, reason="needs a compiler")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("texts", [1, 3])
+def test_native_rotation_and_its_gradient(dtype: torch.dtype, texts: int) -> None:
+    """Parts of a projection, and of a cache, with angles of all texts or of each."""
+    bound = 1e-6 if dtype == torch.float32 else 2e-2
+    turns = RotaryAngles.of(torch.arange(texts * 5).view(texts, 5) % 7, torch.rand(8), dtype)
+    exact = RotaryAngles(*(part.double() for part in turns))
+    rows = numbers(3, 5, 6, 16).to(dtype)
+    lying = rows.transpose(1, 2)[:, 1:4], rows[:, :, ::2].transpose(1, 2).contiguous()
+    for x in (*lying, lying[1].mT.contiguous().mT):
+        x = x.detach().requires_grad_()
+        wide = x.detach().double().requires_grad_()
+        y, z = turns(x), exact(wide)
+        assert y.grad_fn.name().startswith("Rotation")
+        assert y.transpose(1, 2).is_contiguous()
+        close(y.double(), z, bound)
+        weight = numbers(*y.shape, seed=3).to(dtype)
+        (ours,) = torch.autograd.grad(y, x, weight)
+        (theirs,) = torch.autograd.grad(z, wide, weight.double())
+        close(ours.double(), theirs, bound)
+
+
+@pytest.mark.skipif(library() is None, reason="needs a compiler")
+def test_native_rotation_can_be_differentiated_twice() -> None:
+    turns = RotaryAngles.of(torch.arange(4)[None], torch.rand(3), torch.float32)
+    x = numbers(2, 2, 4, 6).float().requires_grad_()
+    (slope,) = torch.autograd.grad((turns(x) ** 3).sum(), x, create_graph=True)
+    (ours,) = torch.autograd.grad(slope.square().sum(), x)
+    wide = x.detach().double().requires_grad_()
+    exact = RotaryAngles(*(part.double() for part in turns))
+    (slope,) = torch.autograd.grad((exact(wide) ** 3).sum(), wide, create_graph=True)
+    (theirs,) = torch.autograd.grad(slope.square().sum(), wide)
+    assert torch.allclose(ours.double(), theirs, rtol=1e-4, atol=1e-3)
+
+
+def test_rotation_without_native_code_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = RotaryAngles.of(torch.arange(4)[None], torch.rand(3), torch.float32)
+    x = numbers(2, 2, 4, 6).float()
+    ours = turns(x)
+    monkeypatch.setattr(passes, "library", lambda: None)
+    assert not turns(x.requires_grad_()).grad_fn.name().startswith("Rotation")
+    close(ours, turns(x), 1e-6)

@@ -120,6 +120,32 @@ def products(a: Tensor, b: Tensor) -> Tensor:
     return c
 
 
+class Rotation(torch.autograd.Function):
+    """Rotates x [B, H, rows, D] by pairs of the elements i and i + D / 2. The result lies in memory
+    by rows, then heads, as a projection writes it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        ctx.save_for_backward(cosines, sines)
+        return rotated(x, cosines, sines)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        cosines, sines = ctx.saved_tensors
+        back = Rotation.apply(grad, cosines, -sines)  # type: ignore[no-untyped-call]
+        return back, None, None
+
+
+def rotated(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    x = x if x.stride(-1) == 1 else x.contiguous()
+    y = torch.empty_like(x.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
+    cosines, sines = cosines.contiguous(), sines.contiguous()
+    angle_stride = ctypes.c_int64(cosines.stride(0) if cosines.size(0) > 1 else 0)
+    sizes = map(ctypes.c_int64, (*x.shape[:3], x.size(3) // 2))
+    call("rotate", y, x, cosines, sines, strides(y), strides(x), angle_stride, *sizes)
+    return y
+
+
 def draw_keep(shape: torch.Size, limit: int) -> Tensor:
     """Returns bytes 0 (drop) or 1 (keep) on the CPU, decided by one draw of torch's generator."""
     seed = int(torch.empty((), dtype=torch.int64).random_(-(2**63), None))
