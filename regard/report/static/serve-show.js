@@ -36,7 +36,7 @@ export const classify = ({ value, score, scores }) => {
     ? Object.entries(scores).map(([label, share]) => [clean(label), share])
       .sort((a, b) => b[1] - a[1]) : [];
   if (!rows.length && typeof value === "number") return [element("p", { class: "answer" },
-    element("strong", { class: "number" }, number(value)), " ",
+    element("strong", {}, number(value)), " ",
     told("span", { class: "soft" }, "similarity"))];
   if (!rows.length) return [text("p", value, { class: "answer" })];
   const labels = Array.isArray(value) ? value.join(", ") || "–" : value;
