@@ -43,7 +43,7 @@ def write_page(path: Path | str, results: Result) -> Path:
     columns = ("precision", "recall", "f1", "support", "predicted")
     text = page(
         "test",
-        str(title) if title else filled(WORDS["title"], task=task),
+        str(title) if title else filled(WORDS["title"], task=task_name(task)),
         locales=["test"],
         charts={"calibration": calibrated(bins)} if bins else {},
         data={"figures": numbers(results, "figures"), "intervals": numbers(results, "intervals")},
@@ -73,6 +73,12 @@ def write_page(path: Path | str, results: Result) -> Path:
         signatures=[(k, str(v)) for k, v in table_of(results, "signatures").items()],
     )  # fmt: skip
     return replace(file, text)
+
+
+def task_name(task: str) -> Bilingual:
+    """The command's own word, and what Chinese readers call it."""
+    known = words("tasks").get(f"task_{task}")
+    return Bilingual(task, known.zh if known else task)
 
 
 # -- parts

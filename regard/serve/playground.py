@@ -36,9 +36,9 @@ async def page() -> HTMLResponse:
 
 @cache
 def html() -> str:
-    spoken = {**words("look"), **words("serve")}
+    locales = ["look", "serve", "tasks"]
     return pages.page(
-        "serve", "regard serve", locales=["look", "serve"], spoken=spoken, script="serve",
+        "serve", "regard serve", locales=locales, spoken=words(*locales), script="serve",
         styles=["look", "serve"], connect=True,
     )  # fmt: skip
 

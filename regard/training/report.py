@@ -259,15 +259,18 @@ def splits_of(story: RunRecord) -> tuple[list[str], list[list[Any]]]:
     data = table_of(story.facts.get("data"))
     splits = {k: v for k, v in table_of(data.get("splits")).items() if isinstance(v, dict)}
     columns = [
-        name for name in ("documents", "sentences", "tokens", "bytes")
+        name for name in ("examples", "documents", "sentences", "tokens", "bytes")
         if any(plain(split.get(name)) for split in splits.values())
     ]  # fmt: skip
-    rows = []
-    for name, split in splits.items():
-        tokens, count = split.get("tokens"), split.get("bytes")
-        ratio = count / tokens if plain(tokens) and plain(count) and tokens else None
-        rows.append([name, *(cell(split.get(column)) for column in columns), cell(ratio)])
-    return ["split", *columns, "bytes_per_token"], rows
+    rows = [[name, *(cell(split.get(column)) for column in columns)]
+            for name, split in splits.items()]  # fmt: skip
+    if {"tokens", "bytes"} <= set(columns):
+        columns.append("bytes_per_token")
+        for row, split in zip(rows, splits.values(), strict=True):
+            tokens, count = split.get("tokens"), split.get("bytes")
+            known = plain(tokens) and plain(count) and tokens
+            row.append(cell(count / tokens if known else None))
+    return ["split", *columns], rows
 
 
 def about_data(story: RunRecord) -> dict[str, Any]:

@@ -12,7 +12,12 @@ from tests.tasks.world import World
 
 TEXT = "the film was very great"
 MODELS = ["gpt", "bert", "t5"]
-RUNS = ["reviewer", "tagger", "entailer", "answerer", "chooser", "translator", "talker", "writer"]
+RUNS = [
+    "reviewer", "tagger", "entailer", "answerer", "chooser", "translator", "talker", "writer",
+    "linker", "ranker",
+]  # fmt: skip
+ENTITIES = "warm film | great moving\ncold film | dull poor"
+PASSAGES = "the plot was dull\nthe film was great\nthe music"
 WAYS = {
     "gpt": ("complete", {"prompt": TEXT, "max_tokens": 6}),
     "talker": ("chat", {"message": TEXT, "max_tokens": 5}),
@@ -21,6 +26,8 @@ WAYS = {
     "tagger": ("tag", {"text": TEXT}),
     "answerer": ("answer", {"question": "the film", "passage": TEXT}),
     "chooser": ("choose", {"premise": TEXT, "choices": "the film was great\nthe plot was dull"}),
+    "linker": ("link", {"text": TEXT, "mention": "film", "candidates": ENTITIES}),
+    "ranker": ("rerank", {"query": "a great film", "passages": PASSAGES}),
     "translator": ("translate", {"text": TEXT, "max_tokens": 5}),
     "entailer": ("embed", {"texts": "the film was great\na great film\nthe plot was dull"}),
     "t5": ("summarize", {"text": TEXT, "max_tokens": 5}),

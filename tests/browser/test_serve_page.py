@@ -8,7 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.browser.serving import TEXT, Site, finished, go, pick, put, tokens, unfold
+from tests.browser.conftest import until
+from tests.browser.serving import (
+    ENTITIES,
+    PASSAGES,
+    TEXT,
+    Site,
+    finished,
+    go,
+    pick,
+    put,
+    tokens,
+    unfold,
+)
+from tests.browser.test_look import listed, row, same
 from tests.browser.test_look_deeper import near
 from tests.serve.running import Running
 
@@ -122,6 +135,89 @@ def test_an_answer_marked_in_its_passage(shown: Any, server: Running) -> None:
     assert [value for _, value in bars(shown)] == pytest.approx(shares, abs=1e-5)
 
 
+def ranked(page: Any) -> list[tuple[str, float]]:
+    """The words and percents of the candidates, in their order."""
+    lines = [line.split("\n") for line in page.locator(".ranked .option").all_inner_texts()]
+    return [(words, float(share.rstrip("%")) / 100) for words, share in lines]
+
+
+def looked_into(page: Any) -> str:
+    """The tokens of the text whose attention is shown."""
+    until(page, "document.getElementById('fold-attention').getAttribute('aria-busy') === 'false'")
+    return str(page.locator("#sides .given").inner_text())
+
+
+def test_the_choice_that_is_pressed_is_looked_into(shown: Any, server: Running) -> None:
+    from regard.lab.look import look
+
+    choices = ["the film was great", "the plot was dull", "the actor was very cold"]
+    pick(shown, "chooser", "choose")
+    put(shown, premise=TEXT, choices="\n".join(choices))
+    go(shown)
+    answer = server.loaded("chooser").choose(TEXT, choices)
+    assert [words for words, _ in ranked(shown)] == choices
+    assert [share for _, share in ranked(shown)] == pytest.approx(answer.scores, abs=6e-4)
+    unfold(shown, "attention")
+    assert looked_into(shown).endswith(choices[answer.value])
+    for number in (2, 0):
+        button = shown.locator(".ranked .option").nth(number)
+        button.click()
+        assert looked_into(shown).endswith(choices[number])
+        assert button.get_attribute("aria-pressed") == "true"
+        assert shown.locator(".ranked [aria-pressed=true]").count() == 1
+        side = look(server.loaded("chooser"), TEXT, pair=choices[number]).sides[0]
+        row(shown, 1)
+        same(listed(shown), side.stack("self").layers[0].weights(0)[1])
+    unfold(shown, "looking")
+    assert choices[0] in shown.locator(".subject").inner_text()
+    go(shown)  # another answer begins with its best choice
+    assert looked_into(shown).endswith(choices[answer.value])
+
+
+def test_entities(shown: Any, server: Running) -> None:
+    pick(shown, "linker", "link")
+    put(shown, text=TEXT, mention="film", candidates=ENTITIES)
+    go(shown)
+    named = [dict(zip(("name", "description"), line.split(" | "), strict=True))
+             for line in ENTITIES.split("\n")]  # fmt: skip
+    record = {"text": TEXT, "mention": "film", "candidates": named}
+    (answer,) = server.loaded("linker").predict([record])
+    assert shown.locator(".spans").inner_text() == TEXT
+    assert shown.locator(".spans mark").inner_text() == "film"
+    assert shown.locator(".answer strong").inner_text() == answer.value
+    for (words, share), entity in zip(ranked(shown), named, strict=True):
+        assert words == f"{entity['name']} – {entity['description']}"
+        assert share == pytest.approx(answer.scores[entity["name"]], abs=6e-4)
+    unfold(shown, "attention")
+    shown.locator(".ranked .option").nth(1).click()
+    assert looked_into(shown) == "film → cold film : dull poor"
+
+
+def test_a_server_says_which_entities_are_missing(shown: Any, site: Site) -> None:
+    site.expected = ("400",)
+    pick(shown, "linker", "link")
+    put(shown, text=TEXT, mention="film")
+    go(shown)
+    assert "no candidates" in shown.locator("#refused").inner_text()
+
+
+def test_passages_in_order(shown: Any, server: Running) -> None:
+    pick(shown, "ranker", "rerank")
+    put(shown, query="a great film", passages=PASSAGES)
+    go(shown)
+    passages = PASSAGES.split("\n")
+    records = [{"query": "a great film", "positive": passage} for passage in passages]
+    scores = [one.value[0] for one in server.loaded("ranker").predict(records)]
+    order = sorted(range(len(passages)), key=lambda i: -scores[i])
+    assert [words for words, _ in ranked(shown)] == [passages[i] for i in order]
+    assert [share for _, share in ranked(shown)] == pytest.approx(
+        [scores[i] for i in order], abs=6e-4
+    )
+    unfold(shown, "attention")
+    shown.locator(".ranked .option").nth(2).click()
+    assert looked_into(shown).endswith(passages[order[2]])
+
+
 def test_choices_and_translations(shown: Any, server: Running) -> None:
     choices = ["the film was great", "the plot was dull"]
     pick(shown, "chooser", "choose")
@@ -129,7 +225,7 @@ def test_choices_and_translations(shown: Any, server: Running) -> None:
     go(shown)
     choice = server.loaded("chooser").choose(TEXT, choices)
     best = choice.value if isinstance(choice.value, str) else choices[choice.value]
-    assert shown.locator(".answer").inner_text() == best
+    assert shown.locator(".answer strong").inner_text() == best
     pick(shown, "translator", "translate")
     put(shown, text=TEXT, max_tokens=6)
     go(shown)

@@ -207,3 +207,14 @@ def test_a_model_that_does_not_says_why(tmp_path):
 def test_no_result_is_claimed_that_was_not_measured(tmp_path):
     run = make(tmp_path, FACTS | {"best": None}, records=[{"step": 1, "loss": 3.0}])
     assert "model-index" not in front_matter(write_card(run).read_text())[0]
+
+
+def test_examples_of_a_task_are_counted(tmp_path):
+    """A run that learned a task knows its examples, not their bytes: there is no empty column."""
+    splits = {"train": {"examples": 1440}, "valid": {"examples": 160}}
+    data = {"path": "reviews.jsonl", "splits": splits}
+    directory = make(tmp_path, FACTS | {"data": data})
+    text = Page(write_report(directory).read_text(encoding="utf-8")).text
+    assert "1,440" in text and "样本" in text and "bytes per token" not in text
+    card = write_card(directory).read_text(encoding="utf-8")
+    assert "| train | 1,440 |" in card and "bytes per token" not in card

@@ -65,17 +65,23 @@ export const changes = (cell) => [
 ];
 
 const lens = ({ tokens, layers }) => {
-  const start = Math.max(0, tokens.length - LAST);
+  const start = Math.max(0, tokens.length - LAST), all = layers.flat(2);
+  // A head with one output has no likeliest token: its number itself is shown.
+  const single = layers.flat().every((some) => some.length === 1) && all.every(({ id }) => !id);
+  const most = Math.max(...all.map((one) => Math.abs(one.probability))) || 1;
   const cells = layers.map((layer, l) => layer.slice(start).map((likely, c) => {
     const { text, probability } = likely[0], token = tokens[start + c];
-    const label = word("lens_cell", { layer: l, token, text, share: digits(probability) });
+    const label = word(single ? "lens_score_cell" : "lens_cell",
+      { layer: l, token, text, share: digits(probability) });
+    if (single) return { share: probability / most, text: digits(probability, 3), label,
+      show: () => [element("p", { class: "what", dir: "auto" }, label)] };
     return { share: probability, text, label,
       show: () => [element("p", { class: "what", dir: "auto" }, label), shares(likely)] };
   }));
   const parts = [element("p", { class: "soft" }, word("about_lens"))];
   if (start) parts.push(element("p", { class: "soft small" }, word("lens_last", { count: LAST })));
-  return [...parts, heat(word("lens"), layers.map((_, l) => word("after_layer", { layer: l })),
-    tokens.slice(start), cells)];
+  const names = layers.map((_, l) => word("after_layer", { layer: l }));
+  return [...parts, heat(word(single ? "lens_score" : "lens"), names, tokens.slice(start), cells)];
 };
 
 const ablation = (data) => {
@@ -86,8 +92,9 @@ const ablation = (data) => {
     const effect = (cell) => cell.token.after - cell.token.before;
     const most = Math.max(...layers.flat().map((cell) => Math.abs(effect(cell)))) || 1;
     const wide = Math.max(...layers.map((layer) => layer.length));
+    const places = clamp(1 - Math.floor(Math.log10(most)), 3, 4); // or small changes would be 0
     const cells = layers.map((layer, l) => layer.map((cell, h) => ({
-      share: effect(cell) / most, text: signed(effect(cell), 3), show: () => changes(cell),
+      share: effect(cell) / most, text: signed(effect(cell), places), show: () => changes(cell),
       label: word("ablate_cell", { layer: l + 1, head: h + 1, token: cell.token.text,
         change: signed(effect(cell)) }) })));
     const name = word("ablate_all", { kind: word(kind), token: layers[0][0].token.text });

@@ -67,8 +67,9 @@ export class LookPage {
       const every = word(`precision_${kind}`, { count });
       return some ? [every, word("precision_rolled")] : [every];
     }));
+    const gap = document.documentElement.lang === "en" ? " " : "";
     part("precision").textContent =
-      `${word("precision")}: ${[...told].join(" ")} ${word("weights_note")}`;
+      word("precision", { all: [...told, word("weights_note")].join(gap) });
     this.sides.forEach((side) => side.speak());
     this.pressed();
   }

@@ -12,7 +12,7 @@ const KNOWN = ["model", "prompt", "messages", "input", "max_tokens", "temperatur
 const curl = ({ route, body }) => {
   const text = JSON.stringify(body, null, 1).replace(/\n\s*/g, " ").replaceAll("'", "'\\''");
   const key = hasKey() ? [`  -H "Authorization: Bearer $REGARD_API_KEY"`] : [];
-  return [`curl -s ${location.origin}${route}`, ...key,
+  return [`curl -s '${location.origin}${route}'`, ...key,
     "  -H 'Content-Type: application/json'", `  -d '${text}'`].join(" \\\n");
 };
 

@@ -14,7 +14,7 @@ const last = (ids, { context }) => ids.slice(-Math.min(256, context || 256));
 export class Column {
   // `headed`: there is another beside it. `app.grew(column)` is called as a text grows.
   constructor(app, way, model, headed) {
-    Object.assign(this, { app, way, model, values: {}, answer: null });
+    Object.assign(this, { app, way, model, values: {}, answer: null, picked: null });
     const head = headed ? [element("h3", {}, clean(model.id),
       element("span", { class: "soft" }, ` ${model.family}`))] : [];
     this.out = element("div", { class: "out" });
@@ -33,7 +33,9 @@ export class Column {
       await this.flow.write(this.way === "chat" ? values : body, signal);
     } else {
       this.answer = await ask(route, body, signal);
-      this.out.replaceChildren(...WAYS[this.way].show(this.answer, values));
+      this.picked = null;
+      const pick = (i) => { this.picked = i; this.app.looks(); };
+      this.out.replaceChildren(...WAYS[this.way].show(this.answer, values, pick));
     }
   }
   // Goes on from a token that a reader chose.
@@ -52,22 +54,25 @@ export class Column {
 
   // What a person would call what was read.
   label() {
-    const { text, prompt, question, premise, texts } = this.values;
+    const { text, pair, prompt, question, texts } = this.values, { named } = WAYS[this.way];
     if (this.way === "complete") return prompt + this.flow.plain;
-    if (this.way === "choose") {
-      const { choices, choice } = this.reading();
-      return `${premise} → ${choices[choice]}`;
-    }
-    return text || question || premise || this.values.message || texts.split("\n")[0];
+    if (named) return named(this.values, this.reading());
+    if (text && pair) return `${text} · ${pair}`;
+    return text || question || this.values.message || texts.split("\n")[0];
   }
-  // Whether there is attention to look at: an encoder-decoder embeds with its encoder alone.
-  get readable() { return this.model.kind !== "encoder-decoder" || this.way !== "embed"; }
+  // Whether there is attention to look at: an encoder-decoder embeds with its encoder alone, and
+  // what a graph says of an entity is not known.
+  get readable() {
+    if (this.answer && this.way === "link") return this.read() !== null;
+    return this.model.kind !== "encoder-decoder" || this.way !== "embed";
+  }
+  read() { return WAYS[this.way].read(this.values, this.answer, this.picked); }
   // What the model read, for the attention and for looking deeper, and the stack to show first.
   reading() {
     const pair = this.model.kind === "encoder-decoder";
     if (this.way === "chat") return { text: last(this.flow.prompt, this.model) };
     if (this.way !== "complete") {
-      const { position, ...read } = WAYS[this.way].read(this.values, this.answer);
+      const { position, ...read } = this.read();
       return pair ? { ...read, stack: "cross" } : { ...read, ...(position ? { position } : {}) };
     }
     const { prompt, tokens } = this.flow, ids = tokens.map((token) => token.id);

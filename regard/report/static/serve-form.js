@@ -2,8 +2,8 @@
 
 import { element } from "./dom.js";
 import { onLanguage, word } from "./language.js";
-import { settingsOf, WAYS } from "./serve-ways.js";
-import { short, tell, told } from "./serve-words.js";
+import { settingsOf, WAYS, wordsOf } from "./serve-ways.js";
+import { clean, short, tell, told } from "./serve-words.js";
 
 const EXAMPLES = 3, BETWEEN = "\n---\n";
 
@@ -27,7 +27,7 @@ export class Form {
   // What a reader wrote stays when another model, or another way, has the same field.
   put(way, model) {
     this.keep();
-    this.way = way;
+    Object.assign(this, { way, words: wordsOf(way, model) });
     this.names = WAYS[way].fields(model).map(({ name }) => name);
     const fields = WAYS[way].fields(model).map(control), more = settingsOf(way, model).map(control);
     this.box.replaceChildren(...fields);
@@ -53,11 +53,11 @@ export class Form {
     return Object.fromEntries(pairs);
   }
   // What is shown in empty fields: the first example, which an empty form asks.
-  get example() { return word(`example_${this.way}_1`).split(BETWEEN); }
+  get example() { return word(`example_${this.words}_1`).split(BETWEEN); }
   hint() {
     this.names.forEach((name, i) => {
       const input = this.inputs().find((each) => each.dataset.field === name);
-      input.placeholder = short(this.example[i] || "", 200);
+      input.placeholder = clean(this.example[i] || "");
     });
   }
   fillEmpty() {
@@ -72,7 +72,7 @@ export class Form {
   speak() {
     if (!this.way) return;
     const buttons = [...Array(EXAMPLES).keys()].map((i) => {
-      const parts = word(`example_${this.way}_${i + 1}`).split(BETWEEN);
+      const parts = word(`example_${this.words}_${i + 1}`).split(BETWEEN);
       const click = () => {
         this.names.forEach((name, j) => this.set(name, parts[j] || ""));
         this.box.closest("form").requestSubmit();

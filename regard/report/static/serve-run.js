@@ -7,7 +7,10 @@ import { ask } from "./serve-client.js";
 import { clean, told } from "./serve-words.js";
 
 // The few forms of Markdown that a model card has, as elements; all else stays text.
-const inline = (text) => clean(text).split(/(`[^`]+`|\*\*[^*]+\*\*)/).map((part) =>
+// A link leads away from this page: its address is said, not followed.
+const unlinked = (text) => text.replace(/\[([^\]]+)\]\(([^)\s]+)\)/g,
+  (all, name, place) => (name === place ? name : `${name} (${place})`));
+const inline = (text) => unlinked(clean(text)).split(/(`[^`]+`|\*\*[^*]+\*\*)/).map((part) =>
   /^`.+`$/.test(part) ? element("code", {}, part.slice(1, -1))
     : /^\*\*.+\*\*$/.test(part) ? element("b", {}, part.slice(2, -2)) : part);
 const cellsOf = (line) => line.replace(/^\||\|\s*$/g, "").split(/(?<!\\)\|/)

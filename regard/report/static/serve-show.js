@@ -8,18 +8,40 @@ const text = (name, words, attributes = {}) =>
   element(name, { dir: "auto", ...attributes }, clean(words));
 const number = (value) => String(Number(value.toPrecision(4)));
 
+// A candidate with its probability, which can be pressed.
+export const option = (words, share, { on, ...attributes } = {}) => {
+  const bar = element("i", { class: "bar" });
+  bar.style.width = `${Math.max(1, 100 * share)}%`;
+  return element("button", { type: "button", class: "option", ...attributes, on },
+    text("span", words), element("span", { class: "number" }, percent(share)), bar);
+};
+// Candidates as [words, probability]: what is read for the pressed one is shown below the answer.
+const candidates = (title, rows, best, pick) => {
+  const buttons = rows.map(([words, share], i) => option(words, share,
+    { "aria-pressed": String(i === best), on: { click: () => press(i) } }));
+  const press = (i) => {
+    buttons.forEach((button, j) => button.setAttribute("aria-pressed", String(i === j)));
+    pick(i);
+  };
+  const group = element("div", { class: "options ranked", role: "group" }, ...buttons);
+  tell(group, title, {}, "aria-label");
+  return element("div", {}, told("h4", {}, title), group,
+    told("p", { class: "soft small" }, "press_candidate"));
+};
+const headed = (words, share) => element("p", { class: "answer" }, text("strong", words), " ",
+  element("span", { class: "soft number" }, percent(share)));
+
 export const classify = ({ value, score, scores }) => {
   const rows = scores && !Array.isArray(scores)
     ? Object.entries(scores).map(([label, share]) => [clean(label), share])
       .sort((a, b) => b[1] - a[1]) : [];
-  if (!rows.length) {
-    const shown = typeof value === "number" ? number(value) : value;
-    return [text("p", shown, { class: "answer" })];
-  }
+  if (!rows.length && typeof value === "number") return [element("p", { class: "answer" },
+    element("strong", {}, number(value)), " ",
+    told("span", { class: "soft" }, "similarity"))];
+  if (!rows.length) return [text("p", value, { class: "answer" })];
   const labels = Array.isArray(value) ? value.join(", ") || "–" : value;
-  const head = element("p", { class: "answer" }, text("strong", labels), " ",
-    score === null || Array.isArray(value) ? ""
-      : element("span", { class: "soft number" }, percent(score)));
+  const head = score === null || Array.isArray(value)
+    ? element("p", { class: "answer" }, text("strong", labels)) : headed(labels, score);
   return [head, bars(both("probabilities"), rows, "percent", 1)];
 };
 
@@ -64,12 +86,33 @@ export const answer = ({ value, score, scores }, { passage }) => {
   return [head, marked, ...(rows.length ? [bars(both("candidates"), rows)] : [])];
 };
 
-export const choose = ({ value, scores }, { choices }) => {
-  const rows = Array.isArray(scores) ? scores.map((share, i) => [short(choices[i]), share]) : [];
-  const best = typeof value === "number" ? choices[value] : value;
-  return [text("p", best === undefined ? String(value) : best, { class: "answer" }),
-    ...(rows.length ? [bars(both("probabilities"), rows)] : [])];
+export const choose = ({ value, scores }, { choices }, pick) => {
+  const best = typeof value === "number" ? value : choices.indexOf(value);
+  const words = choices[best] ?? String(value);
+  if (!Array.isArray(scores) || best < 0) return [text("p", words, { class: "answer" })];
+  return [headed(words, scores[best]),
+    candidates("probabilities", scores.map((share, i) => [choices[i], share]), best, pick)];
 };
+
+// The words in question marked in their text, and the entities that they may mean. Those of a graph
+// are known by their names alone.
+export const link = ({ value, score, scores }, { text: whole, mention, candidates: all }, pick) => {
+  const start = whole.indexOf(mention), end = start + mention.length;
+  const marked = element("p", { class: "written spans", dir: "auto" }, clean(whole.slice(0, start)),
+    element("mark", { class: "i1" }, clean(mention)), clean(whole.slice(end)));
+  if (!all.length) {
+    const rows = Object.entries(scores).map(([name, share]) => [short(name), share]);
+    return [marked, headed(value, score), bars(both("probabilities"), rows, "percent", 1)];
+  }
+  const rows = all.map(({ name, description }) =>
+    [description ? `${name} – ${description}` : name, scores[name]]);
+  return [marked, headed(value, score),
+    candidates("probabilities", rows, all.findIndex(({ name }) => name === value), pick)];
+};
+
+// Passages, the one that fits a query best first.
+export const rerank = (ranks, { passages }, pick) => [candidates("relevance",
+  ranks.map(({ index, score }) => [passages[index], score]), 0, (i) => pick(ranks[i].index))];
 
 // A click on a candidate puts it into its blank.
 export const fill = ({ blanks }, { text: question }) => {
@@ -84,14 +127,9 @@ export const fill = ({ blanks }, { text: question }) => {
       button.setAttribute("aria-pressed", String(j === chosen[i]))));
   };
   const boxes = blanks.map((blank, i) => {
-    buttons.push(blank.map((candidate, j) => {
-      const bar = element("i", { class: "bar" });
-      bar.style.width = `${Math.max(1, 100 * candidate.probability)}%`;
-      return element("button", { type: "button", class: "option",
-        on: { click: () => { chosen[i] = j; show(); } } },
-      text("span", candidate.text.trim() || "␣"),
-      element("span", { class: "number" }, percent(candidate.probability)), bar);
-    }));
+    buttons.push(blank.map((candidate, j) =>
+      option(candidate.text.trim() || "␣", candidate.probability,
+        { on: { click: () => { chosen[i] = j; show(); } } })));
     const group = element("div", { class: "options", role: "group" }, ...buttons[i]);
     tell(group, "blank", { number: i + 1 }, "aria-label");
     return element("div", {}, told("h4", {}, "blank", { number: i + 1 }), group);

@@ -1,9 +1,10 @@
 // What can be done with a model: the fields of each way, its request, and how its answer is shown.
 //
-// `ask(values, model)` is the request; `read(values, answer)` is what the server is to look into: a
-// text, and the verb that it was read for.
+// `ask(values, model)` is the request; `read(values, answer, picked)` is what the server is to look
+// into: a text, and the verb that it was read for. `picked` is the candidate that a reader pressed,
+// by its number; null: the best one.
 
-import { answer, choose, classify, embed, fill, tag, wrote } from "./serve-show.js";
+import { answer, choose, classify, embed, fill, link, rerank, tag, wrote } from "./serve-show.js";
 
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 const number = (name, value, min, max, step = 1) =>
@@ -14,6 +15,11 @@ const SAMPLING = [number("temperature", 0.8, 0, 100, "any"), number("top_p", "",
 const PAIRS = ["entail", "similar"]; // tasks whose text has a second one
 const area = (name, rows = 3) => ({ name, kind: "area", rows });
 const line = (name, optional = false) => ({ name, kind: "line", optional });
+// Entities, one in each line: a name, and after a bar what it is.
+const entities = (text = "") => lines(text).map((each) => {
+  const [name, ...rest] = each.split(/\s*[|｜]\s*/);
+  return { name, description: rest.join(" ") };
+});
 const written = (route) => ({
   fields: () => [area("text")],
   settings: [LENGTH(64), number("num_beams", "", 1, 64), line("prefix", true)],
@@ -50,12 +56,39 @@ export const WAYS = {
     fields: () => [area("premise", 2), area("choices", 3), line("asks", true)],
     ask: ({ premise, choices, asks }, model) => ({ route: "/choose",
       body: { model, premise, choices: lines(choices), ...(asks ? { asks } : {}) } }),
-    show: ({ results }, { choices }) => choose(results[0], { choices: lines(choices) }),
-    read: ({ premise, choices, asks }, { results: [{ value }] }) => {
+    show: ({ results }, { choices }, pick) => choose(results[0], { choices: lines(choices) }, pick),
+    read: ({ premise, choices, asks }, { results: [{ value }] }, picked) => {
       const all = lines(choices), best = typeof value === "number" ? value : all.indexOf(value);
-      return { text: premise, verb: "choose", choices: all, choice: Math.max(0, best),
+      return { text: premise, verb: "choose", choices: all, choice: picked ?? Math.max(0, best),
         ...(asks ? { asks } : {}) };
     },
+    // What is looked into: the premise with one of the choices.
+    named: ({ premise }, { choices, choice }) => `${premise} → ${choices[choice]}`,
+  },
+  link: {
+    fields: () => [area("text"), line("mention"), { ...area("candidates", 4), optional: true }],
+    ask: ({ text, mention, candidates }, model) => ({ route: "/link", body: { model, text, mention,
+      ...(candidates ? { candidates: entities(candidates) } : {}) } }),
+    show: ({ results }, { candidates, ...values }, pick) =>
+      link(results[0], { ...values, candidates: entities(candidates) }, pick),
+    // As the task reads it. What a graph of the model says of an entity is not known here.
+    read: ({ text, mention, candidates }, { results: [{ value }] }, picked) => {
+      const all = entities(candidates);
+      const best = all.findIndex((each) => each.name === value);
+      const { name, description } = all[picked ?? best] || {};
+      return name ? { text: `${mention} : ${text}`,
+        pair: description ? `${name} : ${description}` : name } : null;
+    },
+    named: ({ mention }, { pair }) => `${mention} → ${pair}`,
+  },
+  rerank: {
+    fields: () => [line("query"), area("passages", 5)],
+    ask: ({ query, passages }, model) => ({ route: `/rerank?model=${encodeURIComponent(model)}`,
+      body: { query, texts: lines(passages) } }),
+    show: (ranks, { passages }, pick) => rerank(ranks, { passages: lines(passages) }, pick),
+    read: ({ query, passages }, [{ index }], picked) =>
+      ({ text: query, pair: lines(passages)[picked ?? index] }),
+    named: ({ query }, { pair }) => `${query} → ${pair}`,
   },
   translate: written("/translate"),
   summarize: written("/summarize"),
@@ -99,6 +132,9 @@ export const waysOf = (model) => {
     || model.task;
   return known.includes(first) ? [first, ...known.filter((way) => way !== first)] : known;
 };
+// The words of a way: two texts are classified in words of their own.
+export const wordsOf = (way, model) =>
+  way === "classify" && PAIRS.includes(model.task) ? model.task : way;
 export const settingsOf = (way, model) => {
   const { settings = [] } = WAYS[way];
   return typeof settings === "function" ? settings(model) : settings;

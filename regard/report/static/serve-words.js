@@ -40,4 +40,4 @@ export const short = (text, most = 48) => {
   const letters = [...clean(text).replace(/\s+/g, " ").trim()];
   return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : letters.join("");
 };
-export const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 2 : 1)} %`;
+export const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 2 : 1)}%`;

@@ -4,6 +4,7 @@
 import { element } from "./dom.js";
 import { walked } from "./keys.js";
 import { grown } from "./serve-client.js";
+import { option } from "./serve-show.js";
 import { clean, percent, tell, told } from "./serve-words.js";
 
 const seen = (text, id) => text === "" ? `#${id}` : clean(text).replaceAll("\n", "↵");
@@ -125,15 +126,12 @@ export class Writing {
     this.buttons().forEach((each) => each.setAttribute("aria-expanded", "false"));
   }
   option({ id, token, logprob }, current, place) {
-    const share = Math.exp(logprob), bar = element("i", { class: "bar" });
-    bar.style.width = `${Math.max(1, 100 * share)}%`;
     const click = () => {
       if (current) { this.close(); this.buttons()[place].focus(); return; }
       this.instead(place, { id, text: token, logprob, others: this.tokens[place].others });
     };
-    return element("button", { type: "button", class: "option", "aria-current": String(current),
-      on: { click } }, element("span", { dir: "auto" }, nameOf({ text: token, id })),
-    element("span", { class: "number" }, percent(share)), bar);
+    return option(nameOf({ text: token, id }), Math.exp(logprob),
+      { "aria-current": String(current), on: { click } });
   }
   instead(place, token) {
     this.undone.push(this.tokens);

@@ -1,6 +1,6 @@
 // The page of a server: its models, what each can do, and what lies behind an answer.
 
-import { all, element } from "./dom.js";
+import { all, data, element } from "./dom.js";
 import { begin, onLanguage, word } from "./language.js";
 import { walked } from "./keys.js";
 import { LookPage } from "./look-page.js";
@@ -12,9 +12,10 @@ import { Deeper } from "./serve-deeper.js";
 import { Form } from "./serve-form.js";
 import { Run } from "./serve-run.js";
 import { clean, tell, told } from "./serve-words.js";
-import { waysOf } from "./serve-ways.js";
+import { waysOf, wordsOf } from "./serve-ways.js";
 
 const part = (id) => document.getElementById(id);
+const taskOf = ({ task }) => (data.words[`task_${task}`] ? word(`task_${task}`) : task);
 const SPEAK = 1500; // milliseconds between two pieces that are read aloud
 
 class App {
@@ -44,6 +45,7 @@ class App {
     });
     walked(part("ways"), "[role=tab]", (tab) => { tab.focus(); tab.click(); });
     document.addEventListener("toggle", drawAll, true);
+    addEventListener("resize", () => this.reveal());
     onLanguage(() => this.speak());
   }
   async start() {
@@ -100,7 +102,8 @@ class App {
     this.reveal();
     const ways = waysOf(model);
     const tabs = ways.map((way) => told("button", { type: "button", role: "tab", id: `way-${way}`,
-      "data-way": way, "aria-controls": "way", on: { click: () => this.go(way) } }, `way_${way}`));
+      "data-way": way, "aria-controls": "way", on: { click: () => this.go(way) } },
+    `way_${wordsOf(way, model)}`));
     part("ways").replaceChildren(...tabs);
     part("ways").hidden = ways.length < 2;
     part("no-way").hidden = ways.length > 0;
@@ -112,7 +115,7 @@ class App {
   about() {
     const { model } = this, facts = [clean(model.id), model.family,
       word("facts_parameters", { count: model.parameters.toLocaleString("en") })];
-    if (model.task) facts.push(word("facts_task", { task: model.task }));
+    if (model.task) facts.push(word("facts_task", { task: taskOf(model) }));
     if (model.context) facts.push(word("facts_context", { count: model.context }));
     part("about").textContent = [...facts, model.precision].join(" · ");
   }
@@ -124,7 +127,7 @@ class App {
       tab.tabIndex = on ? 0 : -1;
     }
     part("way").setAttribute("aria-labelledby", `way-${way}`);
-    tell(part("way-about"), `about_${way}`);
+    tell(part("way-about"), `about_${wordsOf(way, this.model)}`);
     this.form.put(way, this.model);
     const others = this.models.filter((model) => model !== this.model
       && waysOf(model).includes(way));
@@ -133,7 +136,7 @@ class App {
       ...others.map((model) => element("option", { value: model.id }, clean(model.id))));
     part("beside").value = others.some((model) => model.id === before) ? before : "";
     part("with").hidden = !others.length;
-    tell(part("go"), `go_${way}`);
+    tell(part("go"), `go_${wordsOf(way, this.model)}`);
     this.clear();
   }
   clear() {
@@ -144,12 +147,16 @@ class App {
     part("answers").className = `answers of-${models.length}`;
     part("answers").replaceChildren(...this.columns.map((column) => column.box));
     part("behind").hidden = true;
+    this.offer();
+    part("answers").hidden = true;
+    part("refused").replaceChildren();
+  }
+  // What can be looked into.
+  offer() {
     const [first] = this.columns, able = (verb) => this.model.verbs.includes(verb);
     part("fold-attention").hidden = !first.readable || !able("attention");
     part("fold-looking").hidden = !first.readable
       || !["lens", "ablate", "patch", "attribute"].some(able);
-    part("answers").hidden = true;
-    part("refused").replaceChildren();
   }
   speak() {
     if (!this.model) return;
@@ -200,11 +207,14 @@ class App {
     this.announce(this.columns.map((column, i) =>
       column.spoken().slice(this.spoken[i])).join("\n"));
     part("behind").hidden = !this.columns.some((column) => column.answer || column.flow);
+    this.offer();
     drawAll();
     if (["translate", "summarize"].includes(this.way) && !part("fold-attention").hidden)
       part("fold-attention").open = true;
-    for (const name of ["attention", "looking", "code"]) this.unfold(name);
+    this.looks();
+    this.unfold("code");
   }
+  looks() { for (const name of ["attention", "looking"]) this.unfold(name); }
   // A text grows, or a reader chose a token: what grows is read aloud, but not letter by letter.
   grew(column) {
     if (!this.stopper) {

@@ -187,7 +187,9 @@ def mean(values: list[float]) -> str:
         return "–"
     mean, error = statistics.fmean(values), standard_error(values)
     places = 1 - math.floor(math.log10(error)) if error else 0
-    if not error or abs(mean) >= 1e6 or places > 9:
+    if error and mean and places > 9:
+        return f"{mean:.{max(2, math.floor(math.log10(abs(mean))) + places + 1)}g} ± {error:.2g}"
+    if not error or abs(mean) >= 1e6:
         return number(mean) + (f" ± {error:.2g}" if error else "")
     places = max(places, 0)
     return f"{mean:.{places}f} ± {error:.{places}f}"
