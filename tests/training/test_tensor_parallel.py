@@ -23,7 +23,6 @@ from tests.training.small import data, loop_of
 from tests.training.tensor_worker import SHAPES
 
 ROOT = Path(__file__).resolve().parents[2]
-LAYOUTS = {"4x1": 4, "2x2": 4, "1x4": 4}
 OPTIMIZERS = ("gpt:muon", "t5:adafactor", "xlnet:bert-adam")
 DROPOUT = (
     "gpt:dropout",
@@ -100,23 +99,35 @@ def test_two_processes_equal_one_with_dropout(tmp_path: Path) -> None:
     assert len(sizes) == 2 and sizes[0] == sizes[1]  # the files are those of one process
 
 
+CASES = [*SHAPES, *OPTIMIZERS]
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one process has learned."""
     place = tmp_path_factory.mktemp("tensor")
     data(place / "data")
-    cases = [*SHAPES, *OPTIMIZERS]
-    run(place, "other-1x1", 1, [*cases, *DROPOUT])
-    for layout, processes in LAYOUTS.items():
-        of_layout = [*cases, *(DROPOUT if layout == "1x4" else ())]
-        if layout == "1x4":  # of its heads, two have a dilated window
-            of_layout.remove("longformer-characters")
-        run(place, layout, processes, of_layout)
+    run(place, "other-1x1", 1, [*CASES, *DROPOUT])
     return place
 
 
+@pytest.fixture(
+    scope="module",
+    # the first is FSDP alone, which test_sharded knows with two processes
+    params=[pytest.param("4x1", marks=pytest.mark.long), "2x2", "1x4"],
+)
+def layout(request: pytest.FixtureRequest, place: Path) -> str:
+    """A mesh whose four processes have learned the same, data x tensor."""
+    name = str(request.param)
+    cases = [*CASES, *(DROPOUT if name == "1x4" else ())]
+    if name == "1x4":  # of its heads, two have a dilated window
+        cases.remove("longformer-characters")
+    run(place, name, 4, cases)
+    return name
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("case", [*SHAPES, *OPTIMIZERS])
+@pytest.mark.parametrize("case", CASES)
 def test_every_family_on_every_mesh(place: Path, case: str, layout: str) -> None:
     if (case, layout) == ("longformer-characters", "1x4"):
         with refuses(ConfigError, "2 heads", "engine.tensor"):
@@ -128,9 +139,10 @@ def test_every_family_on_every_mesh(place: Path, case: str, layout: str) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("layout", ["1x4"], indirect=True)
 @pytest.mark.parametrize("case", DROPOUT)
-def test_the_masks_of_four_processes_are_those_of_one(place: Path, case: str) -> None:
-    check_equal(place, "other-1x1", "1x4", case)
+def test_the_masks_of_four_processes_are_those_of_one(place: Path, case: str, layout: str) -> None:
+    check_equal(place, "other-1x1", layout, case)
 
 
 def test_a_plan_names_parts_of_every_family() -> None:
