@@ -2,7 +2,9 @@
 
 Models that compute at the same time would share the cores badly: each operation would wait for the
 slowest of its threads. So one model computes at a time, with all cores, for one step: a token of
-every text, or one batch of questions. Steps are short, and turns go in the order of asking.
+every text, or one batch of questions. If several wait, the model goes first that has computed for
+the shortest time: a token takes a hundredth of the time of a large batch, and a text would wait for
+a batch at each of its tokens if turns went in the order of asking.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,26 +27,53 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """A lock that is given in the order in which threads ask for it."""
+    """A lock for which the time counts: of those that wait, the one gets it that has had it for the
+    shortest time. Who was idle may not catch up: it begins where the others are."""
 
     def __init__(self) -> None:
-        self.lock, self.waiting = threading.Lock(), deque[threading.Event]()
+        self.lock, self.taken = threading.Lock(), False
+        self.waiting: dict[str, threading.Event] = {}
+        self.seconds: dict[str, float] = {}  # of each, counted from the one that had the least
+        self.level = 0.0  # of the one whose turn it is, when its turn began
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self, name: str) -> Iterator[Callable[[], bool]]:
+        """Waits for a turn. What it yields tells whether the turn may go on, although others wait:
+        they have still had more time."""
         mine = threading.Event()
         with self.lock:
-            self.waiting.append(mine)
-            if len(self.waiting) == 1:
-                mine.set()
+            self.seconds[name] = max(self.level, self.seconds.get(name, 0.0))
+            self.waiting[name] = mine
+            self.hand_on()
         mine.wait()
+        begun = time.perf_counter()
+
+        def count() -> None:
+            nonlocal begun
+            now = time.perf_counter()
+            self.seconds[name] += now - begun
+            begun = now
+
+        def may_go_on() -> bool:
+            with self.lock:
+                count()
+                others = [self.seconds[other] for other in self.waiting]
+                return bool(others) and self.seconds[name] < min(others)
+
         try:
-            yield
+            yield may_go_on
         finally:
             with self.lock:
-                self.waiting.popleft()
-                if self.waiting:
-                    self.waiting[0].set()
+                count()
+                self.taken = False
+                self.hand_on()
+
+    def hand_on(self) -> None:
+        """Gives the turn to whoever waits with the least time; called with the lock."""
+        if self.waiting and not self.taken:
+            name = min(self.waiting, key=self.seconds.__getitem__)
+            self.taken, self.level = True, self.seconds[name]
+            self.waiting.pop(name).set()
 
 
 @dataclass(eq=False)
@@ -189,8 +217,10 @@ class Worker:
             for lane in self.lanes:
                 if lane.busy and lane.hurry() <= 0:
                     try:
-                        with self.turns.turn(), torch.inference_mode():
+                        with self.turns.turn(self.name) as may_go_on, torch.inference_mode():
                             lane.tick(self.taker(lane))
+                            while lane.busy and lane.hurry() <= 0 and may_go_on():
+                                lane.tick(self.taker(lane))
                     except Exception as error:  # a defect: its requests are lost, the server is not
                         lane.fail(error)
                         waiting = self.taker(lane)()
