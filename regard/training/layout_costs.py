@@ -7,7 +7,7 @@ compares them with what four processes allocate and send. A pipeline exists on p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -62,7 +62,7 @@ class DeviceMemory(NamedTuple):
     """Bytes in one device."""
 
     states: float  # its share of weights, gradients and optimizer state
-    gathered: float  # weights and gradients that are whole for a while
+    gathered: float  # weights and gradients that are whole for a while, and rounded weights
     activations: float
     logits: float
 
@@ -87,6 +87,13 @@ def ring(count: int) -> float:
     """Returns the share of a tensor that each of `count` devices sends to gather or to reduce it;
     summing it for all takes both."""
     return (count - 1) / count
+
+
+def together(numbers: Iterable[Numbers]) -> Numbers:
+    whole = Numbers()
+    for each in numbers:
+        whole = Numbers(whole.split + each.split, whole.whole + each.whole)
+    return whole
 
 
 class Costs:
@@ -118,7 +125,7 @@ class Costs:
     @cached_property
     def inside(self) -> Numbers:
         """The parameters of all blocks."""
-        return Numbers(*map(sum, zip(*self.blocks, strict=True))) if self.blocks else Numbers()
+        return together(self.blocks)
 
     @cached_property
     def root(self) -> Numbers:
@@ -129,12 +136,21 @@ class Costs:
     @cached_property
     def crossing(self) -> Numbers:
         """The projections of cross-attention: queries, and keys and values, are gathered apart."""
-        parts = [
-            numbers_of(block.cross.layer.project, self.split)
-            for block, _, decoder in blocks_of(self.model)
-            if decoder
-        ]
-        return Numbers(*map(sum, zip(*parts, strict=True))) if parts else Numbers()
+        blocks = [block for block, _, decoder in blocks_of(self.model) if decoder]
+        return together(numbers_of(block.cross.layer.project, self.split) for block in blocks)
+
+    @cached_property
+    def largest(self) -> Numbers:
+        return max(self.blocks, key=sum, default=Numbers())
+
+    def rounded(self, layout: Layout) -> float:
+        """Returns the bytes of the blocks' weights in half precision, which autocast makes in every
+        device: they stay until the backward pass has read them; of blocks that are computed again,
+        only those of one block are there at a time."""
+        if self.half == self.exact:
+            return 0.0
+        blocks = self.inside.each(layout.tensor) / layout.pipeline
+        return self.half * (self.largest.each(layout.tensor) if layout.checkpointing else blocks)
 
     def memory(self, layout: Layout) -> DeviceMemory:
         """Returns the bytes of the device that needs the most."""
@@ -142,14 +158,14 @@ class Costs:
         blocks = self.inside.each(t) / stages
         root = self.root.each(t)  # of the first or the last stage
         states = (blocks + root) / layout.data * self.copies * self.exact
-        largest = max((each.each(t) for each in self.blocks), default=0.0)
-        whole = 2 * root + 3 * largest if layout.data > 1 else 0.0
+        whole = 2 * root + 3 * self.largest.each(t) if layout.data > 1 else 0.0
         if layout.data > 1 and layout.accumulate > 1:  # until the last micro-batch
             whole += blocks + root
         stored, most = self.activations(layout)
         flying = min(stages, layout.accumulate) / stages  # micro-batches that are under way at once
         words = self.logits(layout)
-        return DeviceMemory(states, whole * self.exact, stored * flying + most, sum(words))
+        gathered = whole * self.exact + self.rounded(layout)
+        return DeviceMemory(states, gathered, stored * flying + most, sum(words))
 
     # -- activations
 
@@ -169,14 +185,13 @@ class Costs:
             )
         if layout.tensor > 1 and self.reads_embeddings:
             streams = self.tokens + (self.rows if self.model.kind == "encoder-decoder" else 0)
-            stored += 3 * streams * self.model.config.width * self.exact
+            stored += streams * self.model.config.width * self.exact
         return layout.micro * stored, layout.micro * most
 
     @cached_property
     def reads_embeddings(self) -> bool:
         """Whether the first norm reads the split embeddings themselves, because no positions are
-        added to them (Llama, T5). It then keeps their sum, of which torch holds three copies: a
-        process's own rows, the sum, and what waits for it."""
+        added to them (Llama, T5). The sum that all processes receive then stays in memory."""
         styles = {style for _, style in planned(self.model).values()}
         return "vocabulary" in styles and any(isinstance(m, nn.RMSNorm) for m in self.outside)
 
@@ -294,8 +309,9 @@ class Costs:
         for block, _, decoder in blocks_of(self.model):
             rows = self.rows if decoder else self.tokens
             layers = [m for m in block.modules() if isinstance(m, Attention | FeedForward)]
-            again = len(layers) - isinstance(block.feed_forward, PreNorm)  # its sum is not read
-            again *= checkpointing
+            last = block.feed_forward
+            unread = isinstance(last, PreNorm) and not last.dropout.rate  # its sum
+            again = (len(layers) - unread) * checkpointing
             total += rows * width * (self.half * (len(layers) + again) + self.exact * len(layers))
             if decoder:  # keys and values of the source: its gradient
                 total += self.tokens * width * self.exact

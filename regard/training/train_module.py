@@ -92,9 +92,22 @@ def recomputed(block: Block, *inputs: Any) -> Tensor:
         return block.compute(*inputs)
     if torch.compiler.is_compiling():  # a graph has one mode, forward and backward
         y: Tensor = checkpoint(block.compute, *inputs, use_reentrant=False)
-    else:
-        y = checkpoint(in_mode, block, block.training, *inputs, use_reentrant=False)
-    return y
+        return y
+    with nothing_rounded_stays():
+        z: Tensor = checkpoint(in_mode, block, block.training, *inputs, use_reentrant=False)
+    return z
+
+
+@contextmanager
+def nothing_rounded_stays() -> Iterator[None]:
+    """Lets autocast keep no rounded weights. It would hold those of all blocks in every process to
+    the end of the forward pass, although they are rounded again for the backward pass."""
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
 
 
 def in_mode(block: Block, training: bool, *inputs: Any) -> Tensor:

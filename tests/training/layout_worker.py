@@ -9,13 +9,13 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 from regard.methods.runs import data_for
@@ -50,6 +50,16 @@ class SentBytes(TorchDispatchMode):
         return out
 
 
+def plain(tensor: Any) -> Iterator[torch.Tensor]:
+    """Yields the tensors in memory that a DTensor or an unfinished sum stands for; its own storage
+    has a size, but no memory."""
+    if is_traceable_wrapper_subclass(tensor):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from plain(getattr(tensor, name))
+    elif isinstance(tensor, torch.Tensor):
+        yield tensor
+
+
 class LiveStorages(TorchDispatchMode):
     """Knows the memory that operations have returned, and keeps none of it alive."""
 
@@ -60,8 +70,8 @@ class LiveStorages(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(out):
-            if isinstance(tensor, torch.Tensor) and not isinstance(tensor, DTensor):
-                ref = StorageWeakRef(tensor.untyped_storage())
+            for part in plain(tensor):
+                ref = StorageWeakRef(part.untyped_storage())
                 self.storages[ref.cdata] = ref
         return out
 
@@ -71,14 +81,14 @@ class LiveStorages(TorchDispatchMode):
 
 
 def kept_bytes(loop: Any, batch: Any) -> int:
-    """Returns the bytes that a forward pass leaves alive. The allocator's own record would not do:
-    what a thread of a message frees is missing in it."""
+    """Returns the bytes that a forward pass has left alive at its end, with what autocast keeps.
+    The allocator's own record would not do: what a thread of a message frees is missing in it."""
     live = LiveStorages()
     with live, autocast(loop.device, loop.precision):
         parts, _ = loop.engine.module(batch, loop.states[0])
-    gc.collect()
-    torch.distributed.barrier()  # all messages have arrived
-    alive = live.nbytes()
+        gc.collect()
+        torch.distributed.barrier()  # all messages have arrived
+        alive = live.nbytes()
     loop.total(parts, dict.fromkeys(parts, 1.0)).backward()
     return alive
 
