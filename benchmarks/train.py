@@ -92,7 +92,7 @@ def bare(data: Path, precision: str, steps: int) -> float:
         with autocast(loop.device, precision):
             sums, _ = loop.engine.module(batch, None)
         (sums["causal"] / (SAMPLES * LENGTH)).backward()
-        clip(loop.model.parameters(), 1.0)
+        clip(loop.model.parameters(), 1.0, loop.optimizer)
         loop.optimizer.step()
         loop.optimizer.zero_grad(set_to_none=True)
         times.append(time.perf_counter())

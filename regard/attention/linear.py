@@ -78,7 +78,7 @@ class Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        y: Tensor = onednn()(x, weight, bias, "none", [], "")
+        y: Tensor = onednn()(by_rows(x), weight, bias, "none", [], "")
         return y
 
     @staticmethod
@@ -90,6 +90,13 @@ class Product(torch.autograd.Function):
             product(grad.t(), x.t()) if wants[1] else None,
             grad.sum(0) if wants[2] else None,
         )
+
+
+def by_rows(x: Tensor) -> Tensor:
+    """Returns a matrix that lies in memory by columns in the order that oneDNN's operation needs,
+    which would otherwise copy it slowly: the gradient of the outputs, for that of the weight."""
+    columns = x.stride(0) == 1 and not x.is_contiguous() and passes.serves(x)
+    return passes.transposed(x.t()) if columns else x
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

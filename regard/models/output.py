@@ -11,6 +11,7 @@ score per choice), "tag" (one class per token), "answer" (start and end of a spa
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -27,8 +28,15 @@ from regard.attention.native import passes
 from regard.core.errors import InputError
 from regard.models.state import State
 
-CHUNK = 2**25  # the most logits in memory at a time
+CHUNK = 2**25  # so many logits are in memory at a time, …
+MORE = 1.1  # … or up to this factor more: a chunk of few rows costs as much traffic as a whole one
 ALIGNED = 64  # rows of logits begin at multiples of this: other products are a third slower
+
+
+def chunk_rows(rows: int, words: int) -> int:
+    """Returns for how many rows logits are in memory at a time: about as many in each chunk."""
+    chunks = math.ceil(rows * words / (MORE * CHUNK))
+    return -(-rows // max(1, chunks))
 
 
 class SoftTarget(NamedTuple):
@@ -76,9 +84,10 @@ class Surprisal(torch.autograd.Function):
             table, words = weight.to(dtype), weight.size(0)
             offset = None if bias is None else bias.to(dtype)
             total = torch.zeros((), dtype=exact, device=hidden.device)
-            grads = [None if t is None else torch.zeros_like(t) for t in (hidden, weight, bias)]
-            grad_hidden, grad_weight, grad_bias = grads if learn else [None] * 3
-            rows = min(max(1, CHUNK // words), hidden.size(0))
+            grad_hidden = torch.empty_like(hidden) if learn else None  # every row is written below
+            grad_weight: Tensor | None = None  # the first product becomes the sum of all
+            grad_bias = torch.zeros_like(bias) if learn and bias is not None else None
+            rows = chunk_rows(hidden.size(0), words)
             own = linear.serves(hidden.to(dtype), table)  # that library brings its own room
             room = table.new_empty(0 if own else rows, -(-words // ALIGNED) * ALIGNED)  # for all
             part = torch.empty_like(table) if learn and dtype != weight.dtype else None
@@ -88,13 +97,15 @@ class Surprisal(torch.autograd.Function):
                 share = None if shares is None else shares[chosen].to(exact)
                 scores = product(h, table, offset, room[: h.size(0), :words])
                 total += losses(scores, target, share, soft, learn).sum()
-                if grad_hidden is None or grad_weight is None:
+                if grad_hidden is None:
                     continue
                 grad = scores  # the losses have overwritten them
                 grad_hidden[chosen] = linear.product(grad, table.t())
-                add_outer(grad_weight, grad, h, part, start == 0)
+                grad_weight = with_outer(grad_weight, grad, h, part, weight.dtype)
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
+            if learn and grad_weight is None:  # there are no targets
+                grad_weight = torch.zeros_like(weight)
             ctx.save_for_backward(grad_hidden, grad_weight, grad_bias)
             return total
 
@@ -114,20 +125,18 @@ def product(h: Tensor, table: Tensor, offset: Tensor | None, room: Tensor) -> Te
     return torch.addmm(offset, h, table.mT, out=out)
 
 
-def add_outer(total: Tensor, grad: Tensor, h: Tensor, part: Tensor | None, first: bool) -> None:
-    """Adds gradᵀ · h to the total, or sets it to this. `part` is where a product of another dtype
-    than the total's is written first."""
+def with_outer(
+    total: Tensor | None, grad: Tensor, h: Tensor, part: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """Returns gradᵀ · h, added to the total if there is one. `part` is where a product of another
+    dtype than the total's is written first."""
     if part is not None:
         outer = torch.mm(grad.mT, h, out=part)
     elif linear.serves(grad.t(), h.t()):
         outer = linear.product(grad.t(), h.t())
     else:
-        total.addmm_(grad.mT, h)
-        return
-    if first:
-        total.copy_(outer)
-    else:
-        total += outer
+        return torch.mm(grad.mT, h) if total is None else total.addmm_(grad.mT, h)
+    return outer.to(dtype) if total is None else total.add_(outer)
 
 
 def losses(

@@ -19,7 +19,7 @@ from regard.attention.block import Block, CrossBlock, FeedForward
 from regard.attention.kernels import SHORT
 from regard.attention.position import Relative
 from regard.formats.directory import describe
-from regard.models.output import CHUNK
+from regard.models.output import chunk_rows
 
 MULTIPLY_BF16 = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # flags of x86 and of ARM
 UNLIMITED = 2**60  # a control group's limit of this size means no limit
@@ -378,5 +378,5 @@ def logit_bytes(model: Any, rows: int, exact: int, half: int) -> float:
     if output is None:
         return 0.0
     words = output.edges[1] if hasattr(output, "edges") else output.weight.size(0)
-    chunk = min(rows, max(1, CHUNK // words)) * words
+    chunk = chunk_rows(rows, words) * words
     return chunk * (exact + (half if half < exact else 0)) + exact * output_numbers(model)

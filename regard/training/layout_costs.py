@@ -22,7 +22,7 @@ from regard.attention.kernels import SHORT
 from regard.attention.native import library
 from regard.attention.pattern import CAUSAL_BLOCK
 from regard.attention.position import Relative, Rotary
-from regard.models.output import CHUNK, Output
+from regard.models.output import Output, chunk_rows
 from regard.training.hardware import STATE, WIDTH, blocks_of, keys_of, output_numbers, step_flops
 from regard.training.tensor_parallel import planned
 
@@ -281,7 +281,7 @@ class Costs:
             return 0.0, 0.0
         words, width = output.weight.shape
         rows = layout.micro * self.rows
-        chunk = min(rows, max(1, CHUNK // words)) * words / layout.tensor
+        chunk = chunk_rows(rows, words) * words / layout.tensor
         gradients = words * width / layout.tensor + rows * width
         return self.exact * 2 * chunk, self.exact * gradients
 

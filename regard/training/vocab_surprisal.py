@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from regard.attention.kernels import working_dtype
-from regard.models.output import CHUNK, SoftTarget
+from regard.models.output import SoftTarget, chunk_rows
 
 
 class SplitSurprisal(torch.autograd.Function):
@@ -46,7 +46,7 @@ class SplitSurprisal(torch.autograd.Function):
             left_out = None if soft.without is None else soft.without - first
             if left_out is not None and not 0 <= left_out < table.size(0):
                 left_out = None
-            rows = min(max(1, CHUNK // words), hidden.size(0))
+            rows = chunk_rows(hidden.size(0), words)
             for start in range(0, hidden.size(0), max(rows, 1)):
                 chosen = slice(start, start + rows)
                 h, target = hidden[chosen].to(dtype), place[chosen, None]

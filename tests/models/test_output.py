@@ -72,6 +72,27 @@ def test_surprisal_is_cross_entropy(
     torch.testing.assert_close(layer.each(hidden, targets), each.float().detach())
 
 
+@pytest.mark.parametrize("count", [0, 1, 7, 667, 668, 2048, 100_000])
+@pytest.mark.parametrize("words", [1, 300, 50257, 2**26])
+def test_chunks_are_about_equal(count: int, words: int) -> None:
+    """Never much above the limit, in as few chunks as that allows, and none with a few rows."""
+    rows = output.chunk_rows(count, words)
+    assert rows * words <= max(output.MORE * output.CHUNK + words, words)
+    chunks = -(-count // max(rows, 1))
+    assert chunks <= -(-count // max(1, output.CHUNK // words))
+    assert chunks * rows - count < max(chunks, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_targets_have_no_gradient(dtype: torch.dtype) -> None:
+    layer, hidden = make("learned bias", dtype), torch.randn(0, WIDTH, dtype=dtype)
+    learned = [hidden.requires_grad_(), *layer.parameters()]
+    loss = layer.surprisal(hidden, torch.zeros(0, dtype=torch.long))
+    assert loss == 0.0
+    for weight, slope in zip(learned, gradients(loss, learned), strict=True):
+        assert slope.shape == weight.shape and not slope.any()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_fp32(kind: str) -> None:
     hidden, targets, _ = rows(torch.float32)

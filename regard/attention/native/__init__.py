@@ -21,7 +21,8 @@ import warnings
 from pathlib import Path
 
 SOURCES = ("kernels.cpp", "int8.cpp", "int4.cpp", "decode.cpp", "encode.cpp", "output.cpp",
-           "products.cpp", "norms.cpp", "activations.cpp", "rotary.cpp", "adamw.cpp")  # fmt: skip
+           "products.cpp", "norms.cpp", "activations.cpp", "rotary.cpp", "adamw.cpp",
+           "copies.cpp")  # fmt: skip
 HEADERS = ("common.h", "groups.h", "barrier.h", "int8_many.h", "decode_plan.h", "decode_tiles.h",
            "decode_cache.h", "decode_rows.h", "decode_parts.h", "decode_relative.h")  # fmt: skip
 LEVELS = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}  # of REGARD_NATIVE; v4 has no VNNI, no bf16

@@ -120,6 +120,13 @@ def products(a: Tensor, b: Tensor) -> Tensor:
     return c
 
 
+def transposed(x: Tensor) -> Tensor:
+    """Returns a copy of the transpose of x [m, n] in fp32, whose rows are contiguous."""
+    y = x.new_empty(x.size(1), x.size(0))
+    call("transpose", y, x, ctypes.c_int64(x.stride(0)), *map(ctypes.c_int64, x.shape))
+    return y
+
+
 class Rotation(torch.autograd.Function):
     """Rotates x [B, H, rows, D] by pairs of the elements i and i + D / 2. The result lies in memory
     by rows, then heads, as a projection writes it."""

@@ -174,3 +174,13 @@ def test_threads_change_nothing() -> None:
     torch.set_num_threads(before)
     for first, *others in zip(*results, strict=True):
         assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("rows", [1, 15, 64, 65, 200])
+@pytest.mark.parametrize("columns", [1, 16, 64, 130])
+@pytest.mark.parametrize("more", [0, 7])
+def test_transposed(rows: int, columns: int, more: int) -> None:
+    """Whole blocks, parts of blocks, and rows that lie further apart than they are long."""
+    x = numbers(rows, columns + more, seed=rows)[:, :columns]
+    y = passes.transposed(x)
+    assert y.is_contiguous() and torch.equal(y, x.t())
