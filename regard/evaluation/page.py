@@ -151,7 +151,7 @@ def verdict(text: str, main: str) -> Text:
         form = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+)", re.escape(WORDS[key].en))
         if parts := re.fullmatch(form, text):
             values: dict[str, Text] = dict(parts.groupdict()) | {"figure": figure}
-            evidence = str(values.get("evidence", ""))
+            evidence = re.sub(r" ([<=]) ", "\u00a0\\1\u00a0", str(values.get("evidence", "")))
             chinese = evidence.replace(figure.en, figure.zh, 1).replace(", ", "，")
             chinese = re.sub(r" interval (\S+) to ", r" 区间 \1 至 ", chinese)
             return filled(WORDS[key], **values | {"evidence": Bilingual(evidence, chinese)})

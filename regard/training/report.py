@@ -268,8 +268,8 @@ def splits_of(story: RunRecord) -> tuple[list[str], list[list[Any]]]:
         columns.append("bytes_per_token")
         for row, split in zip(rows, splits.values(), strict=True):
             tokens, count = split.get("tokens"), split.get("bytes")
-            known = plain(tokens) and plain(count)
-            row.append(cell(count / tokens if known and tokens else None))
+            ratio = count / tokens if plain(tokens) and plain(count) and tokens else None
+            row.append(cell(ratio))
     return ["split", *columns], rows
 
 

@@ -52,7 +52,7 @@ def test_a_key_is_asked_for_sent_and_kept_nowhere(opened: Any, world: World) -> 
         page.keyboard.press("Enter")
         page.locator("#app").wait_for()
         assert page.locator(".trouble").count() == 0 and page.locator("#key-form").is_hidden()
-        put(page, prompt="the film", max_tokens=3)
+        put(page, prompt="the film", max_tokens=3, temperature=0)
         go(page)
         assert page.locator(".token").count() == 3
         unfold(page, "code")
@@ -68,7 +68,7 @@ def test_a_key_is_asked_for_sent_and_kept_nowhere(opened: Any, world: World) -> 
 def test_a_full_queue_says_when_to_try_again(opened: Any, world: World) -> None:
     with running([world.model("gpt")], rows=1, queue=1) as server:
         _, page = opened(server, "429")
-        put(page, prompt="the film", max_tokens=3)
+        put(page, prompt="the film", max_tokens=3, temperature=0)
         done = threading.Event()
 
         def busy() -> None:

@@ -129,7 +129,10 @@ def test_long_texts_are_cut_and_lines_kept():
 def test_a_verdict_is_said_in_both_languages():
     english = "no difference beyond chance (macro f1 +0.2, 95% interval -0.1 to +0.3, p = 0.3)"
     chinese = "没有超出偶然的差别（宏平均 F1 +0.2，95% 区间 -0.1 至 +0.3，p = 0.3）"
-    assert verdict(english, "macro_f1") == (english, chinese)
+    whole = "p\u00a0=\u00a00.3"  # stays in one line
+    assert verdict(english, "macro_f1") == tuple(
+        text.replace("p = 0.3", whole) for text in (english, chinese)
+    )
     undefined = verdict("spearman is undefined for one of the runs", "spearman")
     assert undefined == (
         "spearman is undefined for one of the runs",
