@@ -113,18 +113,18 @@ def test_checkpointing_keeps_no_rounded_weights() -> None:
     model = create("gpt", vocab_size=40, context=8, **SHAPE | STILL | {"dropout_embedding": 0.0})
     ids = torch.arange(8)[None]
     blocks = sum(p.numel() for block in model.blocks for p in block.parameters())
-    kept, gradients = [], []
+    alive, gradients = [], []
     for again in (False, True):
         if again:
             checkpoint_blocks(model)
         live = layout_worker.LiveStorages()
         with live, torch.autocast("cpu", torch.bfloat16):
             loss = model(ids).square().sum()
-            kept.append(live.nbytes())
+            alive.append(live.nbytes())
         loss.backward()
         gradients.append([p.grad for p in model.blocks.parameters()])
         model.zero_grad()
-    assert kept[0] - kept[1] > 1.9 * blocks
+    assert alive[0] - alive[1] > 1.9 * blocks
     assert all(map(torch.equal, *gradients))
 
 
@@ -157,7 +157,7 @@ def seconds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
                 engine={"precision": "fp32", "compile": "no", "checkpointing": checkpointing},
                 optimizer={"name": "adamw"}, budget={"steps": 20},
             )  # fmt: skip
-        taken: dict[str, list[float]] = {name: [] for name in loops}
+        seconds: dict[str, list[float]] = {name: [] for name in loops}
         for loop in loops.values():
             loop.begin_epoch(0)
             loop.step(1)
@@ -165,13 +165,13 @@ def seconds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
             for name, loop in loops.items():
                 start = time.process_time()
                 loop.step(step)
-                taken[name].append(time.process_time() - start)
+                seconds[name].append(time.process_time() - start)
     finally:
         torch.set_num_threads(threads)
-    return taken
+    return seconds
 
 
-@pytest.mark.slow
+@pytest.mark.long  # other work beside it would decide
 @pytest.mark.parametrize("name", list(TIMED)[1:])
 def test_times_are_in_the_predicted_ratio(seconds: dict[str, list[float]], name: str) -> None:
     """Of products alone: what a device reaches of its speed is an argument of the plan."""
