@@ -41,7 +41,7 @@ class Activation(torch.autograd.Function):
 
 
 def serves(x: Tensor) -> bool:
-    return passes.serves(x) and not torch.compiler.is_compiling()
+    return not torch.compiler.is_compiling() and passes.serves(x)  # a graph cannot ask the second
 
 
 def activated(x: Tensor, factor: Tensor | None, kind: int) -> Tensor:
