@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 import torch
 from torch import Tensor, nn
 
-from regard.attention.activations import ACTIVATIONS
-from regard.attention.block import NORM_PLACES, Block, CrossBlock
+from regard.attention.block import ACTIVATIONS, NORM_PLACES, Block, CrossBlock
 from regard.attention.kernels import working_dtype
 from regard.attention.memory import CrossKV
 from regard.attention.pattern import Pattern

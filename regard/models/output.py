@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import linear
-from regard.attention.activations import ACTIVATIONS
+from regard.attention.block import ACTIVATIONS
 from regard.attention.dropout import Dropout
 from regard.attention.kernels import wide_dtype, working_dtype
 from regard.attention.linear import Linear

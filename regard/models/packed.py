@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch._C import _len_torch_function_stack as len_torch_function_stack
 
-from regard.attention.activations import ACTIVATIONS
 from regard.attention.attention import Attention, Projection
-from regard.attention.block import Block, FeedForward, PostNorm
+from regard.attention.block import ACTIVATIONS, Block, FeedForward, PostNorm
 from regard.attention.linear import Linear
 from regard.attention.native.encode import (
     FullLayer,

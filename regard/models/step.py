@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention.activations import ACTIVATIONS
 from regard.attention.attention import Attention, Projection
 from regard.attention.block import (
+    ACTIVATIONS,
     Block,
     CrossBlock,
     FeedForward,

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 from torch import nn
 from torch.nn import functional as F
 
-from regard.attention.activations import KINDS
 from regard.attention.attention import Attention
-from regard.attention.block import Block, FeedForward, Gated, PreNorm
+from regard.attention.block import KINDS, Block, FeedForward, Gated, PreNorm
 from regard.attention.kernels import SHORT
 from regard.attention.native import library
 from regard.attention.pattern import CAUSAL_BLOCK

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.attention.attention import Projection
-from regard.training.adamw import AdamW, scale
-from regard.training.optimizer import HIDDEN, layers_of, own_part
+from regard.training.optimizer import HIDDEN, AdamW, layers_of, own_part, scale
 
 MOMENTUM = 0.95
 POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # a, b, c of aX + b(XXᵀ)X + c(XXᵀ)²X

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.attention import activations
-from regard.attention.activations import ACTIVATIONS, KINDS, gated
+from regard.attention import block
+from regard.attention.block import ACTIVATIONS, KINDS, gated
 from regard.attention.native import library
 
 native = pytest.mark.skipif(library() is None, reason="needs a compiler")
@@ -53,7 +53,7 @@ def test_value_and_gradients_are_those_of_fp64(name: str, dtype: torch.dtype, fa
 
 @native
 def test_an_element_depends_on_itself_alone() -> None:
-    x = points(257, torch.float32)
+    x = points(257, torch.float32).requires_grad_()
     y = ACTIVATIONS["gelu_tanh"](x)
     for start in range(0, 40, 7):
         assert torch.equal(ACTIVATIONS["gelu_tanh"](x[start:]), y[start:])
@@ -66,7 +66,7 @@ def test_an_element_depends_on_itself_alone() -> None:
 def test_nan_stays_and_large_numbers_are_exact(name: str) -> None:
     kind = KINDS[ACTIVATIONS[name]]
     x = torch.tensor([float("nan"), 50.0, -50.0])
-    y = activations.activated(x, None, kind)
+    y = block.activated(x, None, kind)
     assert y[0].isnan() and y[1] == 50.0 and -1e-19 < y[2] <= 0.0
 
 
@@ -85,10 +85,19 @@ def test_other_activations_stay_with_torch(name: str) -> None:
 
 @native
 def test_without_native_code_torch_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, other = torch.randn(100), torch.randn(100)
+    x, other = torch.randn(100, requires_grad=True), torch.randn(100)
     ours = [gated(ACTIVATIONS[name], x, other) for name in EXACT]
-    monkeypatch.setattr(activations.passes, "library", lambda: None)
+    monkeypatch.setattr(block.passes, "library", lambda: None)
     for a, name in zip(ours, EXACT, strict=True):
         plain = gated(ACTIVATIONS[name], x, other)
         assert torch.equal(plain, EXACT[name](x) * other)
         close(a, plain.double())
+
+
+@native
+def test_what_only_reads_uses_torch() -> None:
+    """So an opened model has the activations of the references to the last bit."""
+    x, other = torch.randn(100), torch.randn(100)
+    assert torch.equal(ACTIVATIONS["gelu_tanh"](x), EXACT["gelu_tanh"](x))
+    for name in EXACT:
+        assert torch.equal(gated(ACTIVATIONS[name], x, other), EXACT[name](x) * other)

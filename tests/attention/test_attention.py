@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
-from regard.attention.activations import ACTIVATIONS
 from regard.attention.attention import Attention
 from regard.attention.block import (
+    ACTIVATIONS,
     Block,
     CrossBlock,
     FeedForward,

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention.activations import ACTIVATIONS
 from regard.attention.attention import Attention, unseen
-from regard.attention.block import FeedForward, PostNorm, PreNorm
+from regard.attention.block import ACTIVATIONS, FeedForward, PostNorm, PreNorm
 from regard.attention.dropout import Dropout
 from regard.attention.recorder import record
 from regard.models import sizes

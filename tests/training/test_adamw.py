@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from regard.attention.native import library, passes
-from regard.training.adamw import AdamW
-from regard.training.optimizer import clip, load_state, optimizer, state_tensors
+from regard.training.optimizer import AdamW, clip, load_state, optimizer, state_tensors
 from tests.models.small import small
 
 native = pytest.mark.skipif(library() is None, reason="needs a compiler")

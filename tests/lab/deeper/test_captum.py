@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.attention.activations import ACTIVATIONS
-from regard.attention.block import FeedForward
+from regard.attention.block import ACTIVATIONS, FeedForward
 from regard.lab.deeper.hooks import changed, on_output, stored
 from regard.models.state import State
 from regard.training.adversary import word_embedding
