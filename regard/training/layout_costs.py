@@ -234,7 +234,8 @@ class Costs:
             inside = part.wide.out_features / tensor
             copies = 2
             if isinstance(part, Gated):  # a fused kernel does not keep the activated gate
-                fused = not self.flash and library() is not None and part.activation in KINDS
+                fused = not self.flash and self.half < self.exact and part.activation in KINDS
+                fused = fused and library() is not None
                 copies = 3 if fused else 4
             if part.activation is F.relu and not part.dropout.rate:  # it keeps its output alone
                 copies -= 1

@@ -87,5 +87,4 @@ void backward(T* grad_x, T* grad_factor, const T* grad, const T* x, const T* fac
                                                                       x, factor, count, threads);  \
     }
 
-EXPORT(fp32, float)
 EXPORT(bf16, Brain)
